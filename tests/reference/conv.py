@@ -65,10 +65,12 @@ def _convolve(x, kernel, bias, strides, dilation_rate, padding, forward, to_inpu
 
     def backward(dout):
         dsummed = dout.reshape(summed.shape)
+        flat = dsummed.reshape(*summed.shape[:-rank], -1)
         dpadded, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
         for tap, window in taps:
             dpadded[window] += np.einsum(to_input, dsummed, kernel[tap])
-            dkernel[tap] = np.einsum(to_kernel, padded[window], dsummed)
+            seen = padded[window].reshape(*x.shape[:2], -1)
+            dkernel[tap] = np.einsum(to_kernel, seen, flat)
         inner = tuple(
             slice(before, before + n) for (before, _), n in zip(pads, x.shape[2:], strict=True)
         )
@@ -91,7 +93,7 @@ def conv(x, kernel, bias=None, strides=1, dilation_rate=1, padding="valid"):
     """
     return _convolve(
         x, kernel, bias, strides, dilation_rate, padding,
-        "nc...,cf->nf...", "nf...,cf->nc...", "nc...,nf...->cf",
+        "nc...,cf->nf...", "nf...,cf->nc...", "ncp,nfp->cf",
     )  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def depthwise_conv2d(x, depthwise_kernel, bias=None, strides=1, dilation_rate=1,
     """Kernel (kh, kw, in, mult); output channel c * mult + m. Gradient key "depthwise_kernel"."""
     out, inner = _convolve(
         x, depthwise_kernel, bias, strides, dilation_rate, padding,
-        "nc...,cm->ncm...", "ncm...,cm->nc...", "nc...,ncm...->cm",
+        "nc...,cm->ncm...", "ncm...,cm->nc...", "ncp,ncmp->cm",
     )  # fmt: skip
 
     def backward(dout):

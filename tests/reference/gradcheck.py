@@ -13,6 +13,11 @@ def relative_error(a, b, tiny=1e-12):
     return float(np.max(np.abs(a - b)) / np.maximum(np.max(np.abs(b)), tiny))
 
 
+def normal(*size, seed=0):
+    """Standard normal numbers, the same for the same size and seed."""
+    return np.random.default_rng([seed, *size]).standard_normal(size)
+
+
 def numerical_gradient(function, x, step=1e-6):
     """Central differences of a scalar ``function()`` that reads the array x, changed in place."""
     grad = np.zeros(x.shape)
@@ -46,7 +51,7 @@ def _like(tree, make):
     return make(np.shape(tree))
 
 
-def gradient_errors(layer, arrays, step=1e-6, seed=0, floor=1e-2, **options):
+def gradient_errors(layer, arrays, /, step=1e-6, seed=0, floor=1e-2, **options):
     """Relative error of every gradient of ``layer(**arrays, **options)``, by argument name.
 
     ``arrays`` are the differentiable arguments (float64 arrays, or nests of them). Outputs are
@@ -66,3 +71,10 @@ def gradient_errors(layer, arrays, step=1e-6, seed=0, floor=1e-2, **options):
         path: relative_error(grads[path], numerical_gradient(scalar, x, step), tiny=floor)
         for path, x in leaves(arrays)
     }
+
+
+def check_gradients(layer, arrays, /, tolerance=1e-6, **options):
+    """Assert that every gradient agrees with central differences."""
+    errors = gradient_errors(layer, arrays, **options)
+    assert errors
+    assert all(error < tolerance for error in errors.values()), errors
