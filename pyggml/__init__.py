@@ -1,0 +1,28 @@
+"""Train neural networks from NumPy arrays on ggml, with the training loop in your hands."""
+
+from pyggml._runtime import check_cpu, check_ggml_version, get_num_threads, set_num_threads
+
+check_ggml_version()
+check_cpu()
+
+from pyggml import (  # noqa: E402 - only after the library is known to fit
+    activations,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    ops,
+    optimizers,
+)
+from pyggml._random import set_seed  # noqa: E402
+from pyggml._trainer import Trainer  # noqa: E402
+from pyggml._variable import Variable  # noqa: E402
+from pyggml.history import History  # noqa: E402
+from pyggml.layers.input import Input  # noqa: E402
+from pyggml.models import Model, Sequential  # noqa: E402
+
+__all__ = [
+    "History", "Input", "Model", "Sequential", "Trainer", "Variable", "activations",
+    "get_num_threads", "initializers", "layers", "losses", "metrics", "ops", "optimizers",
+    "set_num_threads", "set_seed",
+]

@@ -1,4 +1,453 @@
-cdef extern from "ggml.h":
-    const char * ggml_version() nogil
-def v():
-    return ggml_version().decode()
+# cython: language_level=3, freethreading_compatible=False
+"""Owners of ggml's C objects, threads, log and version.
+
+One C object, one extension type. ``free()`` may be called any number of times, ``__dealloc__``
+is the backstop, and whoever needs an object keeps a reference to its owner.
+"""
+
+import atexit
+import logging
+import os
+import threading
+
+cimport cython
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from pyggml cimport _ggml
+
+from pyggml._threads import default_num_threads
+
+cdef extern from *:
+    """
+    #include <string.h>
+    #ifndef PYGGML_GGML_VERSION
+    #define PYGGML_GGML_VERSION "unknown"
+    #endif
+    #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
+    static int pyggml_cpu_has(const char * name) {
+        __builtin_cpu_init();
+        if (strcmp(name, "SSE3") == 0)   { return __builtin_cpu_supports("sse3"); }
+        if (strcmp(name, "SSSE3") == 0)  { return __builtin_cpu_supports("ssse3"); }
+        if (strcmp(name, "AVX") == 0)    { return __builtin_cpu_supports("avx"); }
+        if (strcmp(name, "AVX2") == 0)   { return __builtin_cpu_supports("avx2"); }
+        if (strcmp(name, "FMA") == 0)    { return __builtin_cpu_supports("fma"); }
+        if (strcmp(name, "BMI2") == 0)   { return __builtin_cpu_supports("bmi2"); }
+        if (strcmp(name, "AVX512") == 0) { return __builtin_cpu_supports("avx512f"); }
+        return 1;
+    }
+    #else
+    static int pyggml_cpu_has(const char * name) { (void) name; return 1; }
+    #endif
+    """
+    const char * PYGGML_GGML_VERSION
+    int pyggml_cpu_has(const char * name)
+
+
+# ---- log and abort ------------------------------------------------------------------------
+
+_logger = logging.getLogger("pyggml.ggml")
+cdef dict _levels = {
+    <int>_ggml.GGML_LOG_LEVEL_DEBUG: logging.DEBUG,
+    <int>_ggml.GGML_LOG_LEVEL_INFO: logging.INFO,
+    <int>_ggml.GGML_LOG_LEVEL_WARN: logging.WARNING,
+    <int>_ggml.GGML_LOG_LEVEL_ERROR: logging.ERROR,
+}
+cdef str _pending = ""
+cdef int _pending_level = logging.INFO
+
+
+cdef void _log(_ggml.ggml_log_level level, const char * text, void * user_data) noexcept with gil:
+    # ggml sends lines in pieces: a piece without a newline is continued by the next one.
+    global _pending, _pending_level
+    try:
+        if level != _ggml.GGML_LOG_LEVEL_CONT:
+            _pending_level = _levels.get(<int>level, logging.INFO)
+        _pending += (<bytes>text).decode("utf-8", "replace")
+        while "\n" in _pending:
+            line, _pending = _pending.split("\n", 1)
+            if line:
+                _logger.log(_pending_level, "%s", line)
+    except BaseException as error:  # nothing may leave a C callback
+        _pending = ""
+        try:
+            _logger.error("a message of ggml could not be logged: %r", error)
+        except BaseException:
+            _pending = ""
+
+
+cdef void _log_nothing(_ggml.ggml_log_level level, const char * text,
+                       void * user_data) noexcept nogil:
+    pass
+
+
+_ggml.ggml_log_set(_log, NULL)
+
+
+@atexit.register
+def _silence_log():
+    # A message after the interpreter is gone would wait for its lock for ever.
+    _ggml.ggml_log_set(_log_nothing, NULL)
+
+
+# ---- version ------------------------------------------------------------------------------
+
+def ggml_version():
+    """Return the version of the ggml library that is loaded, as ``"0.20.2"``."""
+    return (<bytes>_ggml.ggml_version()).decode()
+
+
+def ggml_version_compiled():
+    """Return the version of ggml that this extension was compiled against."""
+    return (<bytes>PYGGML_GGML_VERSION).decode()
+
+
+def check_ggml_version(found=None, compiled=None):
+    """Raise ImportError unless the two versions share their minor version.
+
+    Parameters
+    ----------
+    found, compiled : str, optional
+        Versions to compare; by default the loaded and the compiled one.
+
+    Raises
+    ------
+    ImportError
+        ggml promises no binary compatibility between minor versions.
+    """
+    found = ggml_version() if found is None else found
+    compiled = ggml_version_compiled() if compiled is None else compiled
+    if found.split(".")[:2] != compiled.split(".")[:2]:
+        minor = ".".join(compiled.split(".")[:2])
+        raise ImportError(
+            f"pyggml was compiled against ggml {compiled} but found ggml {found}, which may "
+            f"differ in its binary interface; install 'libggml-python=={minor}.*' or build "
+            f"pyggml anew against ggml {found}")
+
+
+def cpu_features():
+    """Return the instruction sets that ggml's CPU code was compiled for.
+
+    Returns
+    -------
+    dict of str to str
+        Names as ggml gives them, for example ``{"AVX2": "1"}``.
+    """
+    cdef size_t i
+    cdef _ggml.ggml_backend_reg_t reg
+    cdef _ggml.ggml_backend_get_features_t get_features
+    cdef _ggml.ggml_backend_feature * feature
+    result = {}
+    for i in range(_ggml.ggml_backend_dev_count()):
+        device = _ggml.ggml_backend_dev_get(i)
+        if (<bytes>_ggml.ggml_backend_dev_name(device)) != b"CPU":
+            continue
+        reg = _ggml.ggml_backend_dev_backend_reg(device)
+        get_features = <_ggml.ggml_backend_get_features_t>_ggml.ggml_backend_reg_get_proc_address(
+            reg, b"ggml_backend_get_features")
+        if get_features is NULL:
+            continue
+        feature = get_features(reg)
+        while feature is not NULL and feature.name is not NULL:
+            result[(<bytes>feature.name).decode()] = (<bytes>feature.value).decode()
+            feature += 1
+    return result
+
+
+def check_cpu():
+    """Raise ImportError where ggml was compiled for instructions that this CPU lacks."""
+    missing = [name for name in cpu_features() if not pyggml_cpu_has(name.encode())]
+    if missing:
+        raise ImportError(
+            f"the ggml library found was compiled for {', '.join(missing)}, which this CPU lacks; "
+            "build pyggml with -Dggml=subproject or -Dggml=system on this machine")
+
+
+def devices():
+    """List the compute devices that ggml sees.
+
+    Returns
+    -------
+    list of dict
+        ``name``, ``description``, and the ``memory_free`` and ``memory_total`` in bytes.
+    """
+    cdef size_t i, free, total
+    result = []
+    for i in range(_ggml.ggml_backend_dev_count()):
+        device = _ggml.ggml_backend_dev_get(i)
+        _ggml.ggml_backend_dev_memory(device, &free, &total)
+        result.append({
+            "name": (<bytes>_ggml.ggml_backend_dev_name(device)).decode(),
+            "description": (<bytes>_ggml.ggml_backend_dev_description(device)).decode(),
+            "memory_free": free,
+            "memory_total": total,
+        })
+    return result
+
+
+# ---- threads ------------------------------------------------------------------------------
+
+cdef int _n_threads = 0
+cdef long _generation = 1
+cdef ThreadPool _shared_pool = None
+_pool_lock = threading.Lock()
+
+
+cdef class ThreadPool:
+    """A ggml thread pool; the thread that computes is one of its threads."""
+
+    def __cinit__(self, int n_threads):
+        cdef _ggml.ggml_threadpool_params params = (
+            _ggml.ggml_threadpool_params_default(n_threads))
+        self.ptr = NULL
+        self.n_threads = n_threads
+        self.pid = os.getpid()
+        # Between graphs, threads sleep soon: spinning takes the core from whoever shares it.
+        params.poll = 1
+        with nogil:
+            self.ptr = _ggml.ggml_threadpool_new(&params)
+        if self.ptr is NULL:
+            raise MemoryError(f"ggml could not make a pool of {n_threads} threads")
+
+    def __dealloc__(self):
+        # A forked child has the memory of the pool but none of its threads: nothing to join.
+        if self.ptr is not NULL and self.pid == os.getpid():
+            with nogil:
+                _ggml.ggml_threadpool_free(self.ptr)
+        self.ptr = NULL
+
+
+def get_num_threads():
+    """Return the number of threads that computations use.
+
+    Returns
+    -------
+    int
+        What :func:`set_num_threads` set, else the smallest of what the process may use by CPU
+        affinity, control group, ``OMP_NUM_THREADS`` and ``SLURM_CPUS_PER_TASK``.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.get_num_threads() >= 1
+    True
+    """
+    global _n_threads
+    if _n_threads == 0:
+        _n_threads = min(default_num_threads(), <int>_ggml.GGML_MAX_N_THREADS)
+    return _n_threads
+
+
+def set_num_threads(n):
+    """Set the number of threads that computations of this process use.
+
+    Parameters
+    ----------
+    n : int
+        From 1 to 512. May be changed at any time, during training too; results depend on the
+        number of threads in their last bits.
+
+    Raises
+    ------
+    TypeError
+        ``n`` is not an integer.
+    ValueError
+        ``n`` is out of range.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.set_num_threads(2)
+    >>> pyggml.get_num_threads()
+    2
+    """
+    global _n_threads, _generation, _shared_pool
+    try:
+        n = n.__index__()
+    except AttributeError:
+        raise TypeError(f"n must be an integer, got {type(n).__name__}") from None
+    if not 1 <= n <= _ggml.GGML_MAX_N_THREADS:
+        raise ValueError(f"n must be from 1 to {<int>_ggml.GGML_MAX_N_THREADS}, got {n}")
+    with _pool_lock:
+        if n != _n_threads:
+            _n_threads = n
+            _shared_pool = None  # schedulers that still hold it let go at their next compute
+            _generation += 1
+
+
+def _after_fork_in_child():
+    global _pool_lock, _shared_pool, _generation
+    _pool_lock = threading.Lock()
+    _shared_pool = None
+    _generation += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# ---- owners -------------------------------------------------------------------------------
+
+cdef class Context:
+    """A ggml context that holds descriptions of tensors, not their data.
+
+    Parameters
+    ----------
+    n_tensors : int
+        How many tensors it has room for.
+    graph_size : int
+        Room for ``n_graphs`` graphs of so many nodes is added.
+    """
+
+    def __cinit__(self, size_t n_tensors, size_t graph_size=0, size_t n_graphs=0):
+        cdef _ggml.ggml_init_params params
+        self.ptr = NULL
+        params.mem_size = n_tensors * _ggml.ggml_tensor_overhead()
+        if n_graphs:
+            params.mem_size += n_graphs * _ggml.ggml_graph_overhead_custom(graph_size, True)
+        params.mem_buffer = NULL
+        params.no_alloc = True
+        self.ptr = _ggml.ggml_init(params)
+        if self.ptr is NULL:
+            raise MemoryError(f"ggml could not make a context of {params.mem_size} bytes")
+
+    cdef int room(self) except -1:
+        """How many more tensors fit."""
+        return <int>((_ggml.ggml_get_mem_size(self.ptr) - _ggml.ggml_used_mem(self.ptr))
+                     // _ggml.ggml_tensor_overhead())
+
+    def free(self):
+        if self.ptr is not NULL:
+            _ggml.ggml_free(self.ptr)
+            self.ptr = NULL
+
+    def __dealloc__(self):
+        if self.ptr is not NULL:
+            _ggml.ggml_free(self.ptr)
+
+
+cdef class Buffer:
+    """Memory of a device that tensors lie in."""
+
+    def __cinit__(self):
+        self.ptr = NULL
+        self.nbytes = 0
+
+    def free(self):
+        if self.ptr is not NULL:
+            _ggml.ggml_backend_buffer_free(self.ptr)
+            self.ptr = NULL
+
+    def __dealloc__(self):
+        if self.ptr is not NULL:
+            _ggml.ggml_backend_buffer_free(self.ptr)
+
+
+cdef Backend _allocator = None
+
+
+cdef _ggml.ggml_backend_buffer_type_t _buffer_type() except NULL:
+    global _allocator
+    if _allocator is None:
+        _allocator = Backend()
+    return _ggml.ggml_backend_get_default_buffer_type(_allocator.ptr)
+
+
+cdef Buffer allocate_context(Context context, str what):
+    """Allocate, and set to zero, the data of every tensor of the context that has none."""
+    cdef Buffer buffer = Buffer()
+    cdef size_t nbytes = 0
+    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(context.ptr)
+    while t is not NULL:
+        if t.data is NULL and t.view_src is NULL:
+            nbytes += _ggml.ggml_nbytes(t)
+        t = _ggml.ggml_get_next_tensor(context.ptr, t)
+    if nbytes == 0:
+        return buffer
+    buffer.ptr = _ggml.ggml_backend_alloc_ctx_tensors_from_buft(context.ptr, _buffer_type())
+    if buffer.ptr is NULL:
+        raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
+    _ggml.ggml_backend_buffer_clear(buffer.ptr, <uint8_t>0)
+    buffer.nbytes = _ggml.ggml_backend_buffer_get_size(buffer.ptr)
+    return buffer
+
+
+cdef Buffer allocate_bytes(size_t nbytes, str what):
+    cdef Buffer buffer = Buffer()
+    buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(_buffer_type(), nbytes)
+    if buffer.ptr is NULL:
+        raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
+    _ggml.ggml_backend_buffer_clear(buffer.ptr, <uint8_t>0)
+    buffer.nbytes = nbytes
+    return buffer
+
+
+cdef class Backend:
+    """ggml's CPU backend with a work buffer of its own."""
+
+    def __cinit__(self):
+        self.generation = 0
+        self.ptr = _ggml.ggml_backend_cpu_init()
+        if self.ptr is NULL:
+            raise MemoryError("ggml could not make a CPU backend")
+
+    def __dealloc__(self):
+        if self.ptr is not NULL:
+            _ggml.ggml_backend_free(self.ptr)
+
+
+@cython.no_gc_clear
+cdef class Scheduler:
+    """ggml's scheduler on a backend of its own: plans a graph's memory and runs it."""
+
+    def __cinit__(self, size_t graph_size):
+        self.ptr = NULL
+        self.backend = Backend()
+        self.ptr = _ggml.ggml_backend_sched_new(
+            &self.backend.ptr, NULL, 1, graph_size, False, False)
+        if self.ptr is NULL:
+            raise MemoryError("ggml could not make a scheduler")
+
+    @property
+    def nbytes(self):
+        """Size of the compute buffer in bytes."""
+        return _ggml.ggml_backend_sched_get_buffer_size(self.ptr, self.backend.ptr)
+
+    cdef object enter_compute(self):
+        """Give the backend its threads; return the lock to release after computing, or None.
+
+        One thread needs no lock. Several share one pool, which runs one graph at a time.
+        """
+        global _shared_pool
+        cdef Backend backend = self.backend
+        cdef int n = get_num_threads()
+        cdef long generation = _generation
+        lock = None
+        if n > 1:
+            lock = _pool_lock
+            lock.acquire()
+            n = _n_threads  # may have changed while we waited
+            generation = _generation
+        if backend.generation != generation:
+            try:
+                if n > 1:
+                    if _shared_pool is None:
+                        _shared_pool = ThreadPool(n)
+                    pool = _shared_pool
+                else:
+                    pool = ThreadPool(1)
+                # The old pool is paused in this call, so it must still be alive.
+                _ggml.ggml_backend_cpu_set_threadpool(backend.ptr, (<ThreadPool>pool).ptr)
+                _ggml.ggml_backend_cpu_set_n_threads(backend.ptr, n)
+                backend.pool = pool
+                backend.generation = generation
+            except BaseException:
+                if lock is not None:
+                    lock.release()
+                raise
+        return lock
+
+    def __dealloc__(self):
+        if self.ptr is not NULL:
+            _ggml.ggml_backend_sched_free(self.ptr)

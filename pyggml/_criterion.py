@@ -1,0 +1,137 @@
+"""The loss of a whole model: one loss an output, weights and penalties."""
+
+import math
+
+from pyggml import losses, ops
+from pyggml._program import split
+from pyggml._slot import Slot
+
+
+class Built:
+    """The tensors of a loss in one graph.
+
+    Attributes
+    ----------
+    total : Tensor of shape (1,)
+    labels, weights : list of Slot
+        ``weights`` is empty where the loss takes none.
+    parts : list of Tensor
+        The loss of each output, unscaled by its loss weight.
+    predictions : list of Tensor
+        What each loss was computed from, to be read after computing.
+    divisors : list of int
+        N of each output.
+    """
+
+    def __init__(self):
+        self.total = None
+        self.labels, self.weights = [], []
+        self.parts, self.predictions, self.divisors = [], [], []
+
+
+class Criterion:
+    """One loss an output, with its weight.
+
+    Parameters
+    ----------
+    losses : list of Loss
+    loss_weights : list of float
+    output_names : list of str
+    output_shapes : list of tuple
+        With None for the batch.
+    mask : None, "rows" or "elements"
+        Whether weights are taken, and how many.
+    """
+
+    def __init__(self, losses, loss_weights, output_names, output_shapes, mask=None):
+        self.losses = losses
+        self.loss_weights = loss_weights
+        self.output_names = output_names
+        self.output_shapes = output_shapes
+        self.mask = mask
+
+    def with_mask(self, mask):
+        """Return the same losses taking weights or not."""
+        return Criterion(self.losses, self.loss_weights, self.output_names, self.output_shapes,
+                         mask)
+
+    def label(self, what, i):
+        """How messages call the array for output i."""
+        return what if len(self.losses) == 1 else f"{what}[{self.output_names[i]!r}]"
+
+    def build(self, graph, outputs):
+        """Add the loss to a graph; returns a :class:`Built`."""
+        built = Built()
+        for i, (loss, factor, output) in enumerate(
+                zip(self.losses, self.loss_weights, outputs, strict=True)):
+            linked = loss.link is not None and output.made_by == loss.link
+            source = graph.keep(output.made_from if linked else output)
+            label = graph.input(output.shape, name="label")
+            if loss.labels == "classes":
+                slot = Slot(label, self.label("y", i), "classes", output.shape[-1])
+            else:
+                slot = Slot(label, self.label("y", i), "dense")
+            values = (loss.values_linked if linked else loss.values)(label, source)
+            if values.shape[0] != graph.batch_size:
+                raise ValueError(f"loss {loss.name!r} must return a tensor whose first axis is "
+                                 f"the batch of {graph.batch_size}, got shape {values.shape}")
+            n = loss.divisor(values.shape)
+            if self.mask is not None:
+                shape = values.shape if self.mask == "elements" else (
+                    (graph.batch_size,) + (1,) * (len(values.shape) - 1))
+                weight = graph.input(shape, name="weight")
+                built.weights.append(Slot(weight, self.label("sample_weight", i), "weight",
+                                          row_shape=() if self.mask == "rows" else None))
+                values = ops.multiply(values, weight)
+            part = graph.keep(ops.affine(ops.sum(values), 1 / n))
+            built.labels.append(slot)
+            built.predictions.append((source, output.made_by if linked else None))
+            built.parts.append(part)
+            built.divisors.append(n)
+            term = part if factor == 1 else ops.affine(part, factor)
+            built.total = term if built.total is None else ops.add(built.total, term)
+        for penalty in graph.penalties:
+            built.total = ops.add(built.total, penalty)
+        built.total = graph.keep(built.total)
+        return built
+
+    def split_labels(self, y):
+        """Return one array for each output."""
+        return split(y, self.output_names, "y")
+
+    def split_weights(self, sample_weight):
+        """Return one array for each output; one array serves all."""
+        if len(self.losses) > 1 and not isinstance(sample_weight, (list, tuple, dict)):
+            return [sample_weight] * len(self.losses)
+        return split(sample_weight, self.output_names, "sample_weight")
+
+
+def per_output(value, names, what, default=None):
+    """Distribute an argument of ``compile`` over the outputs: one for all, a list or a dict."""
+    if value is None:
+        return [default] * len(names)
+    if isinstance(value, dict):
+        unknown = sorted(set(value) - set(names))
+        if unknown:
+            raise ValueError(f"{what} names outputs {unknown}; the model has {names}")
+        missing = [n for n in names if n not in value]
+        if missing and default is None:
+            raise ValueError(f"{what} lacks outputs {missing}")
+        return [value.get(n, default) for n in names]
+    if isinstance(value, (list, tuple)):
+        if len(value) != len(names):
+            raise ValueError(f"{what} has {len(value)} entries for {len(names)} outputs {names}")
+        return list(value)
+    return [value] * len(names)
+
+
+def make(loss, loss_weights, output_names, output_shapes):
+    """Return the Criterion for ``compile``'s arguments."""
+    found = [losses.get(item) for item in per_output(loss, output_names, "loss")]
+    factors = []
+    for value in per_output(loss_weights, output_names, "loss_weights", 1.0):
+        value = float(value)
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"loss_weights must be finite and not negative, got {value}")
+        factors.append(value)
+    return Criterion(found, factors, output_names, output_shapes)

@@ -1,0 +1,195 @@
+# cython: language_level=3
+"""Evaluation of a network: predictions and losses without gradients."""
+
+import threading
+from collections import OrderedDict
+
+import numpy as np
+
+cimport cython
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+from pyggml cimport _ggml
+from pyggml._arrays cimport Rows
+from pyggml._graph cimport Graph, Tensor
+from pyggml._runtime cimport Context, Scheduler
+from pyggml._slot cimport Slot
+
+from pyggml._graph import GraphFull
+
+cnp.import_array()
+
+
+def build(make, Py_ssize_t batch_size, bint training, dict bindings):
+    """Build a graph by ``make(graph)``, with as much capacity as it turns out to need.
+
+    Returns
+    -------
+    tuple
+        The graph and what ``make`` returned.
+    """
+    capacity = 1024
+    while True:
+        graph = Graph(batch_size, training, bindings, capacity)
+        try:
+            return graph, make(graph)
+        except GraphFull:
+            if capacity > 1 << 20:
+                raise ValueError("the network has more than a million operations") from None
+            capacity *= 4
+
+
+@cython.no_gc_clear
+cdef class ForwardGraph:
+    """A network in evaluation mode, for one batch size, on a scheduler of its own.
+
+    Parameters
+    ----------
+    program : Program
+    batch_size : int
+    bindings : dict
+        Variables to use in place of the program's.
+    criterion : Criterion, optional
+        Adds the loss.
+    """
+
+    def __init__(self, program, Py_ssize_t batch_size, dict bindings, criterion=None):
+        cdef Tensor out
+
+        def make(Graph graph):
+            inputs = program.make_inputs(graph)
+            outputs = program.run(graph, [slot.tensor for slot in inputs], False)
+            loss = None if criterion is None else criterion.build(graph, outputs)
+            return inputs, outputs, loss
+
+        self.graph, (self.inputs, outputs, self.loss) = build(make, batch_size, False, bindings)
+        # Results that are inputs, weights or views get memory of their own.
+        self.outputs = [self.graph.keep(out) for out in outputs]
+        self.graph.allocate()
+        size = 2 * self.graph.capacity
+        self.results = Context(0, size, 1)
+        self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
+        for out in self.outputs:
+            _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
+        if self.loss is not None:
+            out = self.loss.total
+            _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
+        self.scheduler = Scheduler(size)
+        if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
+            raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
+
+    cdef int compute(self) except -1:
+        cdef _ggml.ggml_status status
+        lock = self.scheduler.enter_compute()
+        try:
+            with nogil:
+                status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
+        finally:
+            if lock is not None:
+                lock.release()
+        if status != _ggml.GGML_STATUS_SUCCESS:
+            raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")
+        return 0
+
+    @property
+    def nbytes(self):
+        """Bytes that the graph holds beside the weights."""
+        return self.graph.buffer.nbytes + self.scheduler.nbytes
+
+
+class Predictor:
+    """Evaluates a network on any number of rows, keeping graphs for a few batch sizes.
+
+    Calls from several threads are serialised.
+
+    Parameters
+    ----------
+    program : Program
+    bindings : dict
+    """
+
+    max_graphs = 12  # batch sizes are powers of two or the caller's own
+
+    def __init__(self, program, bindings):
+        self.program = program
+        self.bindings = bindings
+        self.lock = threading.RLock()
+        self._graphs = OrderedDict()
+
+    def graph(self, batch_size, criterion=None):
+        """Return the graph for a batch size, made at first use."""
+        key = (batch_size, criterion)
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = ForwardGraph(self.program, batch_size, self.bindings, criterion)
+            self._graphs[key] = graph
+            while len(self._graphs) > self.max_graphs:
+                self._graphs.popitem(last=False)
+        else:
+            self._graphs.move_to_end(key)
+        return graph
+
+    def predict(self, x, int64_t batch_size):
+        """Return the outputs for all rows of x.
+
+        Parameters
+        ----------
+        x : array_like, or list or dict of array_like
+        batch_size : int
+            Rows computed at once.
+
+        Returns
+        -------
+        list of numpy.ndarray of float32
+            One array an output, each owning its memory.
+        """
+        cdef ForwardGraph g
+        cdef Slot slot
+        cdef Rows rows
+        cdef Tensor out
+        cdef cnp.ndarray array
+        cdef int64_t n, start, count, row
+        values = self.program.split_inputs(x)
+        with self.lock:
+            g = self.graph(1)
+            sources = [(<Slot>slot).accept(value) for slot, value in zip(g.inputs, values)]
+            n = same_rows(sources, [slot.name for slot in g.inputs])
+            results = [np.empty((n,) + tuple(out.shape[1:]), np.float32) for out in g.outputs]
+            start = 0
+            while start < n:
+                count = min(batch_size, n - start)
+                g = self.graph(_bucket(count, batch_size))
+                for slot, rows in zip(g.inputs, sources):
+                    slot.fill(rows, start, count, NULL)
+                g.compute()
+                for out, array in zip(g.outputs, results):
+                    row = out.ptr.nb[3] * out.ptr.ne[3] // <int64_t>out.shape[0]
+                    memcpy(cnp.PyArray_BYTES(array) + start * row, out.ptr.data, count * row)
+                start += count
+        return results
+
+
+cdef int64_t _bucket(int64_t n, int64_t batch_size):
+    """The batch size to compute n rows with: surplus rows are computed and dropped."""
+    cdef int64_t size = 1
+    while size < n:
+        size *= 2
+    return min(size, batch_size)
+
+
+def same_rows(sources, names):
+    """Return the number of rows that all sources have.
+
+    Raises
+    ------
+    ValueError
+        They differ.
+    """
+    for source, name in zip(sources, names):
+        if source.n_rows != sources[0].n_rows:
+            raise ValueError(f"{names[0]} has {sources[0].n_rows} rows, but {name} has "
+                             f"{source.n_rows}")
+    return sources[0].n_rows

@@ -1,0 +1,33 @@
+from pyggml cimport _ggml
+from pyggml._runtime cimport Buffer, Context
+from pyggml._variable cimport Variable
+
+
+cdef class Tensor:
+    cdef _ggml.ggml_tensor * ptr
+    cdef readonly Graph graph
+    cdef readonly tuple shape
+    cdef readonly str dtype
+    cdef readonly bint requires_grad
+    cdef readonly str made_by
+    cdef readonly Tensor made_from
+
+
+cdef class Graph:
+    cdef Context inputs
+    cdef Context weights
+    cdef Context compute
+    cdef Buffer buffer
+    cdef readonly Py_ssize_t batch_size
+    cdef readonly bint training
+    cdef readonly size_t capacity
+    cdef readonly dict bindings
+    cdef readonly dict aliases
+    cdef readonly list variables
+    cdef readonly list masks
+    cdef readonly list penalties
+    cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
+    cdef int reserve(self, int n) except -1
+    cpdef Tensor weight(self, Variable variable)
+    cpdef Tensor input(self, shape, str dtype=*, str name=*)
+    cpdef Tensor keep(self, Tensor t)

@@ -1,0 +1,106 @@
+"""What a model computes, as a list of layer calls that can be run on any graph."""
+
+from pyggml._slot import Slot
+
+
+class Program:
+    """The calls between input and output symbols, in an order in which they can be run.
+
+    Parameters
+    ----------
+    inputs, outputs : list of Symbol
+
+    Attributes
+    ----------
+    layers : list of Layer
+        Each once, in the order of first use.
+    variables : list of Variable
+    """
+
+    def __init__(self, inputs, outputs):
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        for what, symbols in (("inputs", self.inputs), ("outputs", self.outputs)):
+            if not symbols:
+                raise ValueError(f"{what} must not be empty")
+        if len({id(s) for s in self.inputs}) != len(self.inputs):
+            raise ValueError("inputs holds the same symbol twice")
+        self.nodes = self._sort()
+        self.layers = []
+        for layer in [s.node.layer for s in self.inputs] + [n.layer for n in self.nodes]:
+            if layer not in self.layers:
+                self.layers.append(layer)
+        names = [layer.name for layer in self.layers]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two layers are named {name!r}")
+        self.variables = []
+        for layer in self.layers:
+            self.variables += [v for v in layer.weights if v not in self.variables]
+
+    def _sort(self):
+        """Order the nodes between inputs and outputs; without recursion, models may be deep."""
+        given = {id(s) for s in self.inputs}
+        order, done = [], set()
+        stack = [(s, False) for s in reversed(self.outputs)]
+        while stack:
+            symbol, ready = stack.pop()
+            node = symbol.node
+            if id(symbol) in given or id(node) in done:
+                continue
+            if ready:
+                done.add(id(node))
+                order.append(node)
+                continue
+            if not node.inputs:
+                raise ValueError(
+                    f"the outputs depend on input {node.layer.name!r}, which is not among inputs")
+            stack.append((symbol, True))
+            stack += [(s, False) for s in reversed(node.inputs)]
+        return order
+
+    def make_inputs(self, graph):
+        """Make the input tensors in a graph; returns a list of Slot."""
+        many = len(self.inputs) > 1
+        return [Slot(graph.input((graph.batch_size, *s.shape[1:]), s.dtype),
+                     f"x[{s.node.layer.name!r}]" if many else "x",
+                     "index" if s.dtype == "int32" else "dense")
+                for s in self.inputs]
+
+    def run(self, graph, tensors, training):
+        """Return the output tensors for input tensors."""
+        values = {id(s): t for s, t in zip(self.inputs, tensors, strict=True)}
+        for node in self.nodes:
+            arguments = [values[id(s)] for s in node.inputs]
+            result = node.layer._run(graph, arguments if node.nested else arguments[0],
+                                     dict(node.arguments))
+            for symbol, t in zip(node.outputs, [result] if node.single else result, strict=True):
+                values[id(symbol)] = t
+        return [values[id(s)] for s in self.outputs]
+
+    def split_inputs(self, x):
+        """Return one array for each input from an array, a list or a dict."""
+        return split(x, [s.node.layer.name for s in self.inputs], "x")
+
+
+def split(value, names, what):
+    """Distribute a list or a dict over names; a single array serves a single name.
+
+    Raises
+    ------
+    ValueError
+        Too few, too many, or names that are not known.
+    """
+    if isinstance(value, dict):
+        if set(value) != set(names):
+            raise ValueError(f"{what} must have the keys {names}, got {sorted(value)}")
+        return [value[name] for name in names]
+    if len(names) == 1:
+        if isinstance(value, tuple) and len(value) == 1:
+            value = value[0]
+        return [value]
+    if not isinstance(value, (list, tuple)) or len(value) != len(names):
+        got = len(value) if isinstance(value, (list, tuple)) else type(value).__name__
+        raise ValueError(f"{what} must be a list of {len(names)} arrays or a dict with the keys "
+                         f"{names}, got {got}")
+    return list(value)

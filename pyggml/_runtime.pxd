@@ -1,0 +1,33 @@
+from pyggml cimport _ggml
+
+
+cdef class Context:
+    cdef _ggml.ggml_context * ptr
+    cdef int room(self) except -1
+
+
+cdef class Buffer:
+    cdef _ggml.ggml_backend_buffer_t ptr
+    cdef readonly size_t nbytes
+
+
+cdef class ThreadPool:
+    cdef _ggml.ggml_threadpool * ptr
+    cdef readonly int n_threads
+    cdef long pid
+
+
+cdef class Backend:
+    cdef _ggml.ggml_backend_t ptr
+    cdef ThreadPool pool
+    cdef long generation
+
+
+cdef class Scheduler:
+    cdef _ggml.ggml_backend_sched_t ptr
+    cdef readonly Backend backend
+    cdef object enter_compute(self)
+
+
+cdef Buffer allocate_context(Context context, str what)
+cdef Buffer allocate_bytes(size_t nbytes, str what)

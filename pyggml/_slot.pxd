@@ -1,0 +1,27 @@
+from libc.stdint cimport int32_t, int64_t
+
+cimport numpy as cnp
+
+from pyggml cimport _ggml
+from pyggml._arrays cimport Rows
+from pyggml._graph cimport Tensor
+
+
+cdef class Slot:
+    cdef readonly Tensor tensor
+    cdef readonly str name
+    cdef readonly str kind
+    cdef readonly tuple row_shape
+    cdef readonly int64_t limit
+    cdef readonly int64_t row_size
+    cdef readonly int64_t n_rows
+    cdef int32_t * labels
+    cdef float * data(self) noexcept nogil
+    cpdef Rows accept(self, value)
+    cdef int fill(self, Rows rows, int64_t start, int64_t n, const int64_t * index) except -1
+    cdef int load(self, value) except -1
+    cdef bint _same_shape(self, cnp.ndarray array) noexcept
+    cdef int _bad_label(self, Rows rows, int64_t bad) except -1
+    cdef int _check_weights(self, const float * w, int64_t n) except -1
+    cdef bint _takes_column(self)
+    cdef int ones(self) noexcept nogil

@@ -1,0 +1,207 @@
+# cython: language_level=3
+"""Inputs, labels and weights of a graph: what may go in, and the one copy that puts it there."""
+
+import numpy as np
+
+from libc.math cimport isfinite
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+cimport cython
+cimport numpy as cnp
+
+from pyggml._arrays cimport Rows
+from pyggml._graph cimport Tensor
+
+cnp.import_array()
+
+
+@cython.no_gc_clear
+cdef class Slot:
+    """One input tensor of a graph, with the checks on what is copied into it.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Its first axis is the batch.
+    name : str
+        How errors call the array: ``"x"``, ``"y"``, ``"sample_weight"``.
+    kind : {"dense", "index", "classes", "weight"}
+        Real numbers; integers below ``limit``; class labels below ``limit`` that are spread out
+        to one-hot rows; non-negative finite weights.
+    limit : int
+        For ``"index"`` and ``"classes"``.
+    row_shape : tuple of int, optional
+        Shape of one row as the caller gives it, where it is not the tensor's.
+    """
+
+    def __cinit__(self, Tensor tensor, str name, str kind="dense", int64_t limit=INT32_MAX,
+                  row_shape=None):
+        self.labels = NULL
+        self.tensor = tensor
+        self.name = name
+        self.kind = kind
+        self.limit = limit
+        self.n_rows = tensor.shape[0]
+        if row_shape is None:
+            row_shape = tensor.shape[1:-1] if kind == "classes" else tensor.shape[1:]
+        self.row_shape = tuple(row_shape)
+        self.row_size = 1
+        for n in self.row_shape:
+            self.row_size *= n
+        if kind == "classes":
+            self.labels = <int32_t *>malloc(self.n_rows * self.row_size * sizeof(int32_t))
+            if self.labels is NULL:
+                raise MemoryError(f"no memory for {self.n_rows * self.row_size} labels")
+
+    def __dealloc__(self):
+        free(self.labels)
+
+    cdef float * data(self) noexcept nogil:
+        return <float *>self.tensor.ptr.data
+
+    cdef bint _takes_column(self):
+        return self.kind == "classes" or (self.kind == "weight" and not self.row_shape)
+
+    def _accepted(self):
+        """The shapes that an array of n rows may have, for error messages."""
+        rows = "n"
+        shapes = [self.row_shape]
+        if self.row_shape[-1:] == (1,):
+            shapes.append(self.row_shape[:-1])
+        elif self._takes_column():
+            shapes.append(self.row_shape + (1,))
+        return " or ".join(
+            "(" + ", ".join([rows] + [str(i) for i in s]) + ("," if not s else "") + ")"
+            for s in shapes)
+
+    cpdef Rows accept(self, value):
+        """Check everything but the number of rows, and copy nothing.
+
+        Raises
+        ------
+        TypeError
+            Not an array of real numbers.
+        ValueError
+            The rows have another shape than the model's.
+        """
+        cdef Rows rows
+        cdef tuple shape
+        array = np.asarray(value) if not isinstance(value, np.ndarray) else value
+        if array.ndim == 0:
+            raise ValueError(f"{self.name} must have shape {self._accepted()}, got a scalar")
+        rows = Rows(array, self.name)
+        shape = rows.shape[1:]
+        if (shape != self.row_shape
+                and not (self.row_shape[-1:] == (1,) and shape == self.row_shape[:-1])
+                and not (self._takes_column() and shape == self.row_shape + (1,))):
+            hint = ""
+            if self.kind == "classes" and shape == self.row_shape + (self.limit,):
+                hint = ("; these look like one-hot rows: use loss 'categorical_crossentropy', "
+                        "or pass integer labels")
+            elif self.kind == "dense" and self.name.startswith("y") and len(self.row_shape) \
+                    and shape in (self.row_shape[:-1], self.row_shape[:-1] + (1,)) \
+                    and self.row_shape[-1] > 1:
+                hint = ("; if these are integer class labels, use loss "
+                        "'sparse_categorical_crossentropy'")
+            raise ValueError(
+                f"{self.name} must have shape {self._accepted()}, got {rows.shape}{hint}")
+        return rows
+
+    def check(self, Rows rows):
+        """Raise what :meth:`fill` would raise for any row."""
+        cdef int64_t i, n, bad
+        cdef float * target
+        if self.kind not in ("classes", "index", "weight"):
+            return
+        n = rows.n_rows
+        if self.kind == "weight":
+            target = <float *>malloc(max(self.row_size, 1) * sizeof(float))
+            if target is NULL:
+                raise MemoryError
+            try:
+                for i in range(n):
+                    rows.copy(i, 1, NULL, target)
+                    self._check_weights(target, self.row_size)
+            finally:
+                free(target)
+            return
+        with nogil:
+            bad = rows.copy_labels(0, n, NULL, NULL, self.limit)
+        if bad >= 0:
+            self._bad_label(rows, bad)
+
+    cdef int _bad_label(self, Rows rows, int64_t bad) except -1:
+        wrong = [v for v in rows.array[bad].ravel().tolist()
+                 if not (0 <= v < self.limit and float(v).is_integer())]
+        raise ValueError(
+            f"{self.name} holds {wrong[0]!r} in row {bad}; it takes whole numbers in the range "
+            f"[0, {self.limit})")
+
+    cdef int _check_weights(self, const float * w, int64_t n) except -1:
+        cdef int64_t i
+        for i in range(n):
+            if not (w[i] >= 0 and isfinite(w[i])):
+                raise ValueError(f"{self.name} must be finite and not negative, got {w[i]}")
+        return 0
+
+    cdef int fill(self, Rows rows, int64_t start, int64_t n, const int64_t * index) except -1:
+        """Copy n accepted rows to the front of the tensor."""
+        cdef int64_t bad = -1
+        cdef int64_t i
+        cdef float * target = self.data()
+        cdef bint classes = self.kind == "classes"
+        cdef bint indices = self.kind == "index"
+        with nogil:
+            if classes:
+                bad = rows.copy_labels(start, n, index, self.labels, self.limit)
+                if bad < 0:
+                    memset(target, 0, n * self.row_size * self.limit * sizeof(float))
+                    for i in range(n * self.row_size):
+                        target[i * self.limit + self.labels[i]] = 1.0
+            elif indices:
+                bad = rows.copy_labels(start, n, index, <int32_t *>target, self.limit)
+            else:
+                rows.copy(start, n, index, target)
+        if bad >= 0:
+            self._bad_label(rows, bad)
+        if self.kind == "weight":
+            self._check_weights(target, n * self.row_size)
+        return 0
+
+    cdef int load(self, value) except -1:
+        """Check and copy a whole batch."""
+        cdef Rows rows
+        cdef cnp.ndarray array
+        if type(value) is cnp.ndarray and self.kind == "dense":
+            array = value
+            if (cnp.PyArray_TYPE(array) == cnp.NPY_FLOAT32
+                    and cnp.PyArray_ISCARRAY_RO(array)
+                    and self._same_shape(array)):
+                memcpy(self.data(), cnp.PyArray_DATA(array),
+                       self.n_rows * self.row_size * sizeof(float))
+                return 0
+        rows = self.accept(value)
+        if rows.n_rows != self.n_rows:
+            raise ValueError(f"{self.name} has {rows.n_rows} rows, but the batch size is "
+                             f"{self.n_rows}")
+        return self.fill(rows, 0, self.n_rows, NULL)
+
+    cdef bint _same_shape(self, cnp.ndarray array) noexcept:
+        cdef int i
+        cdef int n = cnp.PyArray_NDIM(array)
+        if n != <int>len(self.row_shape) + 1 or cnp.PyArray_DIM(array, 0) != self.n_rows:
+            return False
+        for i in range(1, n):
+            if cnp.PyArray_DIM(array, i) != self.tensor.ptr.ne[n - 1 - i]:
+                return False
+        return True
+
+    cdef int ones(self) noexcept nogil:
+        """Set every element to 1: weights that were left out."""
+        cdef int64_t i
+        cdef float * target = self.data()
+        for i in range(self.n_rows * self.row_size):
+            target[i] = 1.0
+        return 0

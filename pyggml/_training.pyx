@@ -1,0 +1,326 @@
+# cython: language_level=3
+"""ggml-opt's context: forward, backward and step of one network at one batch size."""
+
+import math
+
+cimport cython
+from libc.math cimport NAN
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from pyggml cimport _ggml
+from pyggml._graph cimport Graph, Tensor
+from pyggml._runtime cimport Context, Scheduler
+from pyggml._slot cimport Slot
+from pyggml._variable cimport Variable
+
+from pyggml._forward import build
+
+cdef extern from "_dropout.h" nogil:
+    void pg_dropout_mask(float * mask, int64_t n, double rate, uint64_t seed, uint64_t step,
+                         uint64_t stream)
+
+# A quiet NaN that no computation produces: a loss that still holds it was never written.
+cdef uint32_t _unwritten = 0x7fc0dead
+
+# Gradients are accumulated by windows of any length, so ggml-opt's own period never ends.
+cdef int64_t _endless = 1 << 30
+
+
+cdef class StepParams:
+    """What the step rule of ggml reads: learning rate, betas, epsilon, decay, corrections.
+
+    They stand in tensors of our own instead of ggml-opt's, which asserts that the learning rate
+    is positive and keeps its step count private.
+    """
+
+    def __cinit__(self):
+        self.decayed = Variable((7,), "step_params", trainable=False)
+        self.plain = Variable((7,), "step_params_plain", trainable=False)
+
+
+cdef _ggml.ggml_opt_optimizer_params _legal_params(void * userdata) noexcept nogil:
+    # ggml-opt checks these and writes them where no node reads them.
+    return _ggml.ggml_opt_get_default_optimizer_params(NULL)
+
+
+cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
+    """Refuse what ggml-opt's static graphs cannot hold: it would end the process."""
+    cdef Context scratch = Context(8 * graph.capacity, 8 * graph.capacity, 3)
+    cdef size_t size = 8 * graph.capacity
+    cdef _ggml.ggml_cgraph * forward = _ggml.ggml_new_graph_custom(scratch.ptr, size, True)
+    cdef _ggml.ggml_cgraph * backward
+    cdef _ggml.ggml_tensor * loss = _ggml.ggml_sum(scratch.ptr, total)
+    _ggml.ggml_set_loss(loss)
+    _ggml.ggml_build_forward_expand(forward, loss)
+    backward = _ggml.ggml_graph_dup(scratch.ptr, forward, True)
+    _ggml.ggml_build_backward_expand(scratch.ptr, backward, NULL)
+    nodes = _ggml.ggml_graph_n_nodes(backward) + len(graph.variables)
+    leaves = 5 * len(graph.aliases) + graph_inputs(graph) + 16
+    if nodes + leaves > _ggml.GGML_DEFAULT_GRAPH_SIZE:
+        raise NotImplementedError(
+            f"training this network takes {nodes} operations and {leaves} tensors; ggml-opt's "
+            f"static graphs hold {<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} together")
+    return 0
+
+
+def graph_inputs(Graph graph):
+    """Count the input tensors of a graph."""
+    cdef int n = 0
+    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(graph.inputs.ptr)
+    while t is not NULL:
+        n += 1
+        t = _ggml.ggml_get_next_tensor(graph.inputs.ptr, t)
+    return n
+
+
+@cython.no_gc_clear
+cdef class TrainGraph:
+    """The training graph of a network for one batch size, held by ggml-opt.
+
+    Parameters
+    ----------
+    program : Program
+    criterion : Criterion
+    batch_size : int
+    bindings : dict
+        The trainer's variables in place of the program's.
+    rule : {"adamw", "sgd"}
+    slots : dict of Variable to tuple of Variable
+        State of the step rule for each trainable variable.
+    params : StepParams
+    gradients : dict of Variable to Variable, optional
+        Where gradients are added up. Given, the optimizer does not step.
+    """
+
+    def __cinit__(self):
+        self.opt = NULL
+        self.seed = NULL
+
+    def __init__(self, program, criterion, Py_ssize_t batch_size, dict bindings, str rule,
+                 dict slots, StepParams params, dict gradients=None):
+        cdef _ggml.ggml_opt_params p
+        cdef Tensor first, total
+        cdef Graph graph
+
+        def make(Graph graph):
+            inputs = program.make_inputs(graph)
+            outputs = program.run(graph, [slot.tensor for slot in inputs], True)
+            return inputs, criterion.build(graph, outputs)
+
+        self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings)
+        graph = self.graph
+        total = self.loss.total
+        if not graph.variables:
+            raise ValueError("the model has no trainable weights that its loss depends on")
+        if not total.requires_grad:
+            raise ValueError("the loss does not depend on any trainable weight")
+        if total.shape != (1,):
+            raise ValueError(f"the loss must have shape (1,), got {total.shape}")
+        graph.allocate()
+        _check_size(graph, total.ptr)
+
+        self.accumulating = gradients is not None
+        self.targets = gradients
+        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2)
+        first = (<Slot>self.inputs[0]).tensor
+        p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
+        p.ctx_compute = graph.compute.ptr
+        p.inputs = first.ptr
+        p.outputs = total.ptr
+        p.build_type = _ggml.GGML_OPT_BUILD_TYPE_OPT
+        p.opt_period = <int32_t>_endless if self.accumulating else 1
+        p.get_opt_pars = _legal_params
+        # SGD allocates no moments in ggml-opt: they are ours, and are put in place below.
+        p.optimizer = _ggml.GGML_OPT_OPTIMIZER_TYPE_SGD
+        with nogil:
+            self.opt = _ggml.ggml_opt_init(p)
+        if self.opt is NULL:
+            raise MemoryError("ggml-opt could not be set up")
+        self.loss_value = <float *>_ggml.ggml_opt_loss(self.opt).data
+        self.seed = <float *>_ggml.ggml_opt_grad_acc(
+            self.opt, _ggml.ggml_opt_loss(self.opt)).data
+        if self.accumulating:
+            self._redirect_gradients(gradients)
+            # The first allocation sets the accumulators to zero; a window may be open.
+            held = [g.numpy() for g in gradients.values()]
+        else:
+            self._redirect_steps(rule, slots, params)
+        with nogil:
+            _ggml.ggml_opt_alloc(self.opt, True)
+        if self.accumulating:
+            for g, value in zip(gradients.values(), held):
+                g.assign(value)
+
+    cdef int _redirect_gradients(self, dict gradients) except -1:
+        """Let ggml-opt's accumulators lie in the trainer's memory, shared by batch sizes."""
+        cdef Tensor alias
+        cdef Variable target
+        cdef _ggml.ggml_tensor * acc
+        for variable in self.graph.aliases:
+            alias = self.graph.aliases[variable]
+            if not alias.requires_grad:
+                continue
+            acc = _ggml.ggml_opt_grad_acc(self.opt, alias.ptr)
+            if acc is NULL:
+                continue  # the loss does not depend on it
+            target = gradients[self.graph.bindings.get(variable, variable)]
+            acc.data = target.data
+            acc.buffer = target.buffer.ptr
+        return 0
+
+    cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1:
+        cdef _ggml.ggml_tensor * t
+        cdef Tensor alias
+        by_pointer = {}
+        for variable, alias in list(self.graph.aliases.items()):
+            by_pointer[<size_t>alias.ptr] = self.graph.bindings.get(variable, variable)
+        t = _ggml.ggml_get_first_tensor(self.graph.compute.ptr)
+        steps = []
+        while t is not NULL:
+            if t.op == _ggml.GGML_OP_OPT_STEP_SGD:
+                steps.append(<size_t>t)
+            t = _ggml.ggml_get_next_tensor(self.graph.compute.ptr, t)
+        for address in steps:
+            t = <_ggml.ggml_tensor *><size_t>address
+            set_step(self.graph, t, by_pointer[<size_t>t.src[0]], rule, slots, params)
+        return 0
+
+    cdef float evaluate(self, float weight) except? -1:
+        """Run forward and backward, and the step unless accumulating; return the loss.
+
+        ``weight`` multiplies the gradients that are accumulated.
+        """
+        cdef uint32_t bits
+        self.evaluations += 1
+        memcpy(self.loss_value, &_unwritten, sizeof(float))
+        lock = self.scheduler.enter_compute()
+        try:
+            with nogil:
+                self.seed[0] = weight
+                _ggml.ggml_opt_eval(self.opt, NULL)
+                _ggml.ggml_opt_alloc(self.opt, True)
+        finally:
+            if lock is not None:
+                lock.release()
+        memcpy(&bits, self.loss_value, sizeof(float))
+        if bits == _unwritten:
+            raise RuntimeError("ggml did not finish the computation; the loss was not written")
+        return self.loss_value[0]
+
+    @property
+    def exhausted(self):
+        """Whether ggml-opt's period is about to end, so that the graph must be made anew."""
+        return self.accumulating and self.evaluations + 2 >= _endless
+
+    cdef int draw_masks(self, uint64_t seed, uint64_t step) except -1:
+        cdef Tensor mask
+        cdef uint64_t stream = 0
+        cdef double rate
+        cdef int64_t n
+        cdef float * data
+        for mask, rate in self.graph.masks:
+            data = <float *>mask.ptr.data
+            n = _ggml.ggml_nelements(mask.ptr)
+            with nogil:
+                pg_dropout_mask(data, n, rate, seed, step, stream)
+            stream += 1
+        return 0
+
+    @property
+    def nbytes(self):
+        """Bytes that the graph holds beside weights and moments."""
+        return self.graph.buffer.nbytes + self.scheduler.nbytes
+
+    def __dealloc__(self):
+        if self.opt is not NULL:
+            _ggml.ggml_opt_free(self.opt)
+            self.opt = NULL
+
+
+cdef int set_step(Graph graph, _ggml.ggml_tensor * t, Variable variable, str rule, dict slots,
+                  StepParams params) except -1:
+    """Make t a step of ``rule`` on ``variable`` with the trainer's state and parameters."""
+    cdef Tensor source
+    cdef int i
+    chosen = params.decayed if variable.decay else params.plain
+    for i in range(2, 10):
+        t.src[i] = NULL
+    if rule == "adamw":
+        t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
+        for i, state in enumerate(slots[variable]):
+            source = graph.weight(state)
+            t.src[2 + i] = source.ptr
+        source = graph.weight(chosen)
+        t.src[4] = source.ptr
+    else:
+        t.op = _ggml.GGML_OP_OPT_STEP_SGD
+        source = graph.weight(chosen)
+        # SGD's kernel wants exactly two parameters: the rate and the decay.
+        t.src[2] = _head(graph, source.ptr, 2)
+    return 0
+
+
+cdef _ggml.ggml_tensor * _head(Graph graph, _ggml.ggml_tensor * t, int64_t n) except NULL:
+    """A leaf over the first n elements of a leaf."""
+    cdef _ggml.ggml_tensor * head
+    cdef int64_t ne[4]
+    ne[0] = n
+    ne[1] = ne[2] = ne[3] = 1
+    if graph.weights.room() < 1:
+        raise MemoryError("no room for the parameters of the step")
+    head = _ggml.ggml_new_tensor(graph.weights.ptr, _ggml.GGML_TYPE_F32, 4, ne)
+    _ggml.ggml_backend_tensor_alloc(t.buffer, head, t.data)
+    return head
+
+
+@cython.no_gc_clear
+cdef class ApplyGraph:
+    """The optimizer's step on gradients that were accumulated or given.
+
+    Parameters
+    ----------
+    variables : list of Variable
+    gradients : dict of Variable to Variable
+    rule, slots, params
+        As for :class:`TrainGraph`.
+    """
+
+    def __init__(self, list variables, dict gradients, str rule, dict slots, StepParams params):
+        cdef Graph graph = Graph(1, False, None, 64 + 16 * len(variables))
+        cdef size_t size = 64 + 16 * len(variables)
+        cdef Tensor weight, gradient
+        cdef _ggml.ggml_tensor * scaled
+        cdef _ggml.ggml_tensor * t
+        self.graph = graph
+        self.factor = graph.input((1,), name="factor")
+        graph.allocate()
+        self.results = Context(0, size, 1)
+        self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
+        for variable in variables:
+            weight = graph.weight(variable)
+            gradient = graph.weight(gradients[variable])
+            scaled = _ggml.ggml_mul(graph.compute.ptr, gradient.ptr, self.factor.ptr)
+            _ggml.ggml_set_param(weight.ptr)
+            t = _ggml.ggml_opt_step_sgd(graph.compute.ptr, weight.ptr, scaled,
+                                        _head(graph, (<Tensor>graph.weight(params.plain)).ptr, 2))
+            set_step(graph, t, variable, rule, slots, params)
+            _ggml.ggml_build_forward_expand(self.cgraph, t)
+        self.scheduler = Scheduler(size)
+        if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
+            raise MemoryError("no memory to apply gradients")
+
+    cdef int apply(self, float factor) except -1:
+        cdef _ggml.ggml_status status
+        (<float *>self.factor.ptr.data)[0] = factor
+        lock = self.scheduler.enter_compute()
+        try:
+            with nogil:
+                status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
+        finally:
+            if lock is not None:
+                lock.release()
+        if status != _ggml.GGML_STATUS_SUCCESS:
+            raise RuntimeError(f"ggml could not apply the gradients (status {<int>status})")
+        return 0

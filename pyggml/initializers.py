@@ -1,0 +1,263 @@
+"""Initial values of weights.
+
+An initializer is called with the shape of the weight and a NumPy generator and returns an
+array. Fans are counted as in Keras: for a kernel (..., inputs, outputs) the product of the
+leading sizes multiplies both.
+"""
+
+import math
+
+import numpy as np
+
+from pyggml._lookup import lookup
+from pyggml._random import new_generator
+
+
+def _fans(shape):
+    if len(shape) < 1:
+        return 1, 1
+    if len(shape) == 1:
+        return shape[0], shape[0]
+    field = math.prod(shape[:-2])
+    return field * shape[-2], field * shape[-1]
+
+
+class Initializer:
+    """Base of all initializers.
+
+    Parameters
+    ----------
+    seed : int, optional
+        A stream of its own; by default values come from the stream of :func:`pyggml.set_seed`.
+    """
+
+    def __init__(self, seed=None):
+        self.seed = seed
+
+    def __call__(self, shape, rng):
+        """Return float32 values.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        rng : numpy.random.Generator
+            Used unless the initializer has a seed.
+
+        Returns
+        -------
+        numpy.ndarray of float32
+        """
+        if self.seed is not None:
+            rng = new_generator(self.seed)
+        return np.asarray(self.draw(tuple(shape), rng), dtype=np.float32)
+
+    def draw(self, shape, rng):
+        """Return the values; subclasses write this."""
+        raise NotImplementedError(f"{type(self).__name__}.draw")
+
+    def get_config(self):
+        """Return the arguments of the constructor."""
+        return dict(vars(self))
+
+
+class Constant(Initializer):
+    """One value everywhere.
+
+    Parameters
+    ----------
+    value : float
+    """
+
+    def __init__(self, value=0.0):
+        super().__init__()
+        self.value = value
+
+    def draw(self, shape, rng):
+        return np.full(shape, self.value)
+
+    def get_config(self):
+        return {"value": self.value}
+
+
+class Zeros(Constant):
+    """0 everywhere."""
+
+    def __init__(self):
+        super().__init__(0.0)
+
+    def get_config(self):
+        return {}
+
+
+class Ones(Constant):
+    """1 everywhere."""
+
+    def __init__(self):
+        super().__init__(1.0)
+
+    def get_config(self):
+        return {}
+
+
+class RandomNormal(Initializer):
+    """Normal distribution.
+
+    Parameters
+    ----------
+    mean, stddev : float
+    seed : int, optional
+    """
+
+    def __init__(self, mean=0.0, stddev=0.05, seed=None):
+        super().__init__(seed)
+        self.mean = mean
+        self.stddev = stddev
+
+    def draw(self, shape, rng):
+        return rng.normal(self.mean, self.stddev, shape)
+
+
+class RandomUniform(Initializer):
+    """Uniform distribution on [minval, maxval).
+
+    Parameters
+    ----------
+    minval, maxval : float
+    seed : int, optional
+    """
+
+    def __init__(self, minval=-0.05, maxval=0.05, seed=None):
+        super().__init__(seed)
+        self.minval = minval
+        self.maxval = maxval
+
+    def draw(self, shape, rng):
+        return rng.uniform(self.minval, self.maxval, shape)
+
+
+class TruncatedNormal(RandomNormal):
+    """Normal distribution without what lies beyond two standard deviations."""
+
+    def draw(self, shape, rng):
+        values = rng.standard_normal(shape)
+        while (outside := np.abs(values) > 2).any():
+            values[outside] = rng.standard_normal(int(outside.sum()))
+        return self.mean + self.stddev * values
+
+
+class VarianceScaling(Initializer):
+    """Variance ``scale / n`` with n the fan chosen by ``mode``.
+
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks" (2010), and He et al., "Delving deep into rectifiers" (2015).
+
+    Parameters
+    ----------
+    scale : float
+    mode : {"fan_in", "fan_out", "fan_avg"}
+    distribution : {"truncated_normal", "untruncated_normal", "uniform"}
+    seed : int, optional
+    """
+
+    # Standard deviation of a unit normal cut off at +-2, which truncation has to make up for.
+    _truncated_stddev = 0.87962566103423978
+
+    def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal", seed=None):
+        super().__init__(seed)
+        if mode not in ("fan_in", "fan_out", "fan_avg"):
+            raise ValueError(f"mode must be 'fan_in', 'fan_out' or 'fan_avg', got {mode!r}")
+        if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
+            raise ValueError("distribution must be 'truncated_normal', 'untruncated_normal' or "
+                             f"'uniform', got {distribution!r}")
+        self.scale = scale
+        self.mode = mode
+        self.distribution = distribution
+
+    def draw(self, shape, rng):
+        fan_in, fan_out = _fans(shape)
+        n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
+        variance = self.scale / max(1.0, n)
+        if self.distribution == "uniform":
+            limit = math.sqrt(3 * variance)
+            return rng.uniform(-limit, limit, shape)
+        if self.distribution == "truncated_normal":
+            stddev = math.sqrt(variance) / self._truncated_stddev
+            return TruncatedNormal(stddev=stddev).draw(shape, rng)
+        return rng.normal(0.0, math.sqrt(variance), shape)
+
+
+def _scaled(name, scale, mode, distribution, doc):
+    class Scaled(VarianceScaling):
+        def __init__(self, seed=None):
+            super().__init__(scale, mode, distribution, seed)
+
+        def get_config(self):
+            return {"seed": self.seed}
+
+    Scaled.__name__ = Scaled.__qualname__ = name
+    Scaled.__doc__ = doc + "\n\n    Parameters\n    ----------\n    seed : int, optional\n    "
+    return Scaled
+
+
+GlorotUniform = _scaled("GlorotUniform", 1.0, "fan_avg", "uniform",
+                        "Uniform on +-sqrt(6 / (fan_in + fan_out)).")
+GlorotNormal = _scaled("GlorotNormal", 1.0, "fan_avg", "truncated_normal",
+                       "Truncated normal of variance 2 / (fan_in + fan_out).")
+HeUniform = _scaled("HeUniform", 2.0, "fan_in", "uniform", "Uniform on +-sqrt(6 / fan_in).")
+HeNormal = _scaled("HeNormal", 2.0, "fan_in", "truncated_normal",
+                   "Truncated normal of variance 2 / fan_in.")
+LecunUniform = _scaled("LecunUniform", 1.0, "fan_in", "uniform", "Uniform on +-sqrt(3 / fan_in).")
+LecunNormal = _scaled("LecunNormal", 1.0, "fan_in", "truncated_normal",
+                      "Truncated normal of variance 1 / fan_in.")
+
+
+class Orthogonal(Initializer):
+    """An orthogonal matrix, of the weight seen as (everything else, last axis).
+
+    Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    networks" (2014).
+
+    Parameters
+    ----------
+    gain : float
+    seed : int, optional
+    """
+
+    def __init__(self, gain=1.0, seed=None):
+        super().__init__(seed)
+        self.gain = gain
+
+    def draw(self, shape, rng):
+        if len(shape) < 2:
+            raise ValueError(f"Orthogonal needs at least two axes, got shape {shape}")
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        q, r = np.linalg.qr(rng.standard_normal((max(rows, columns), min(rows, columns))))
+        q *= np.sign(np.diag(r))
+        return self.gain * (q if rows >= columns else q.T).reshape(shape)
+
+
+_classes = {
+    "zeros": Zeros, "ones": Ones, "constant": Constant, "random_normal": RandomNormal,
+    "random_uniform": RandomUniform, "truncated_normal": TruncatedNormal,
+    "variance_scaling": VarianceScaling, "glorot_uniform": GlorotUniform,
+    "glorot_normal": GlorotNormal, "he_uniform": HeUniform, "he_normal": HeNormal,
+    "lecun_uniform": LecunUniform, "lecun_normal": LecunNormal, "orthogonal": Orthogonal,
+}
+
+
+def get(identifier):
+    """Return an initializer by name, or the object itself.
+
+    Parameters
+    ----------
+    identifier : str, Initializer or callable
+        A callable is called as ``identifier(shape, rng)``.
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.get("zeros").__class__.__name__
+    'Zeros'
+    """
+    found = lookup(identifier, _classes, "initializer")
+    return found() if isinstance(found, type) else found

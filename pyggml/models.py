@@ -1,0 +1,540 @@
+"""Models: what is computed, how it is trained, and the methods that users call."""
+
+import copy
+
+from pyggml import _criterion, _wiring, losses, metrics, optimizers, training
+from pyggml._forward import Predictor
+from pyggml._program import Program
+from pyggml._trainer import Trainer, check_precision
+from pyggml.layers.base import Layer, Symbol, assign_all, positive_int, unique_name
+from pyggml.layers.input import Input, InputLayer
+
+
+class Compiled:
+    """What ``compile`` was given, and what training keeps from one ``fit`` to the next."""
+
+    def __init__(self, optimizer, loss, loss_weights, metrics_given):
+        self.optimizer = optimizer
+        self.loss = loss
+        self.loss_weights = loss_weights
+        self.metrics = metrics_given
+        self.criterion = None
+        self.trainer = None
+
+    def __getstate__(self):
+        return vars(self) | {"trainer": None}
+
+    def fit_to(self, program):
+        """Match the arguments with the outputs of a program."""
+        names = program.output_names
+        shapes = [s.shape for s in program.outputs]
+        self.criterion = _criterion.make(self.loss, self.loss_weights, names, shapes)
+        self.make_metrics()
+
+    def make_metrics(self):
+        """Return new metrics: a list of (output index, name in the history, Metric)."""
+        c = self.criterion
+        found = []
+        given = self.metrics
+        names = c.output_names
+        if len(names) == 1 and not isinstance(given, dict):
+            given = [given]
+        elif isinstance(given, (list, tuple)) and not any(
+                isinstance(item, (list, tuple)) or item is None for item in given):
+            given = [given] * len(names)
+        for i, items in enumerate(_criterion.per_output(given, names, "metrics", ())):
+            if items is None:
+                items = ()
+            for item in items if isinstance(items, (list, tuple)) else [items]:
+                item = copy.copy(item) if isinstance(item, metrics.Metric) else item
+                metric = metrics.get(item, c.losses[i], c.output_shapes[i])
+                metric.reset()
+                label = metric.name if len(names) == 1 else f"{names[i]}_{metric.name}"
+                found.append((i, label, metric))
+        return found
+
+
+class Model(Layer):
+    """A network from input symbols to output symbols.
+
+    Parameters
+    ----------
+    inputs, outputs : Symbol, or list or dict of Symbol
+        Connected by calls of layers. A dict of outputs gives them names; without one they are
+        called after the layers that made them.
+    name : str, optional
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> x = pyggml.Input((4,))
+    >>> y = pyggml.layers.Dense(2, "softmax")(pyggml.layers.Dense(8, "relu")(x))
+    >>> pyggml.Model(x, y).output_shape
+    (None, 2)
+    """
+
+    def __init__(self, inputs, outputs, name=None):
+        super().__init__(name=name)
+        self._reset()
+        given = self._names(outputs)
+        self._set_program(self._symbols(inputs, "inputs"), self._symbols(outputs, "outputs"),
+                          given)
+        self.built = True
+
+    def _reset(self):
+        self.compiled = None
+        self._program = None
+        self._predictor = None
+
+    @staticmethod
+    def _names(outputs):
+        return list(outputs) if isinstance(outputs, dict) else None
+
+    @staticmethod
+    def _symbols(value, what):
+        if isinstance(value, dict):
+            value = list(value.values())
+        symbols = list(value) if isinstance(value, (list, tuple)) else [value]
+        for symbol in symbols:
+            if not isinstance(symbol, Symbol):
+                raise TypeError(f"{what} must be symbols (from Input and layers), got "
+                                f"{type(symbol).__name__}")
+        if what == "inputs":
+            for symbol in symbols:
+                if not isinstance(symbol.node.layer, InputLayer):
+                    raise ValueError(f"inputs must come from Input, got the output of "
+                                     f"{symbol.node.layer.name!r}")
+        return symbols
+
+    def _set_program(self, inputs, outputs, names=None):
+        self._program = Program(inputs, outputs)
+        if names is None:
+            names = []
+            for symbol in outputs:
+                base = symbol.node.layer.name
+                names.append(base if base not in names else f"{base}_{len(names)}")
+        self._program.output_names = names
+        self._predictor = Predictor(self._program, {})
+        if self.compiled is not None:
+            self.compiled.fit_to(self._program)
+
+    # -- structure -----------------------------------------------------------------------
+
+    def require_built(self):
+        """Raise ValueError where the input shape is not known yet."""
+        if self._program is None:
+            raise ValueError(f"model {self.name!r} does not know its input shape; start it with "
+                             "an Input, or call build(input_shape)")
+
+    def require_compiled(self):
+        """Raise ValueError where the model is not compiled or not built."""
+        self.require_built()
+        if self.compiled is None:
+            raise ValueError(f"model {self.name!r} is not compiled; call compile first")
+
+    @property
+    def program(self):
+        """What the model computes."""
+        self.require_built()
+        return self._program
+
+    @property
+    def layers(self):
+        """The layers in the order of first use."""
+        return list(self.program.layers)
+
+    @property
+    def sublayers(self):
+        """Same as :attr:`layers`."""
+        return [] if self._program is None else self.layers
+
+    @property
+    def weight_names(self):
+        """Dict from each weight to ``"layer/weight"``."""
+        names = {}
+        for layer in self.layers:
+            for v in layer.weights:
+                base = name = f"{layer.name}/{v.name}"
+                n = 1
+                while name in names.values():
+                    name = f"{base}_{n}"
+                    n += 1
+                names.setdefault(v, name)
+        return names
+
+    @property
+    def input_shape(self):
+        """Shape with None for the batch, or a list of them."""
+        shapes = [s.shape for s in self.program.inputs]
+        return shapes[0] if len(shapes) == 1 else shapes
+
+    @property
+    def output_shape(self):
+        """Shape with None for the batch, or a list of them."""
+        shapes = [s.shape for s in self.program.outputs]
+        return shapes[0] if len(shapes) == 1 else shapes
+
+    @property
+    def output_names(self):
+        """How losses, metrics and labels call the outputs."""
+        return list(self.program.output_names)
+
+    def call(self, x):
+        """Run the layers on tensors: a model may be used as a layer."""
+        tensors = list(x) if isinstance(x, (list, tuple)) else [x]
+        found = self.program.run(tensors[0].graph, tensors, tensors[0].graph.training)
+        return found[0] if len(found) == 1 else found
+
+    def summary(self, print_fn=print):
+        """Print a table of the layers with output shapes and numbers of weights.
+
+        Parameters
+        ----------
+        print_fn : callable
+            Called with each line.
+        """
+        rows = [("Layer (type)", "Output shape", "Params")]
+        shapes = {}
+        for node in [s.node for s in self.program.inputs] + self.program.nodes:
+            shapes.setdefault(id(node.layer), [s.shape for s in node.outputs])
+        for layer in self.layers:
+            shape = shapes[id(layer)]
+            rows.append((f"{layer.name} ({type(layer).__name__})",
+                         ", ".join(map(str, shape)), f"{layer.count_params():,}"))
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        line = "-" * (sum(widths) + 4)
+        print_fn(f"Model {self.name!r}")
+        for i, (a, b, c) in enumerate(rows):
+            print_fn(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}")
+            if i == 0:
+                print_fn(line)
+        trained = sum(v.size for v in self.trainable_weights)
+        total = self.count_params()
+        print_fn(line)
+        print_fn(f"Params: {total:,} ({4 * total:,} bytes), trainable {trained:,}, "
+                 f"frozen {total - trained:,}")
+
+    # -- copies --------------------------------------------------------------------------
+
+    def __getstate__(self):
+        state = vars(self).copy()
+        state["_program"] = state["_predictor"] = None
+        state["_flat"] = None if self._program is None else (
+            _wiring.flatten(self._program) | {"names": self._program.output_names})
+        return state
+
+    def __setstate__(self, state):
+        flat = state.pop("_flat")
+        vars(self).update(state)
+        compiled, self.compiled = self.compiled, None
+        if flat is not None:
+            self._set_program(*_wiring.restore(flat, flat["layers"]), flat["names"])
+        self.compiled = compiled
+
+    def __deepcopy__(self, memo):
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        state = self.__getstate__()
+        flat = state["_flat"]
+        if flat is not None:
+            flat["layers"] = _wiring.copy_layers(flat["layers"], memo)
+        for key, value in state.items():
+            if key not in ("_flat", "_own"):
+                state[key] = copy.deepcopy(value, memo)
+        state["_own"] = []
+        other.__setstate__(state)
+        return other
+
+    def copy(self):
+        """Return a model of its own weights with the same values, compiled the same."""
+        return copy.deepcopy(self)
+
+    # -- training ------------------------------------------------------------------------
+
+    def compile(self, optimizer="adam", loss=None, metrics=None, loss_weights=None):
+        """Choose optimizer, losses and metrics; forgets what earlier training left behind.
+
+        Parameters
+        ----------
+        optimizer : str or Optimizer
+        loss : str, Loss or callable, or list or dict of them
+            One for all outputs, or one an output.
+        metrics : list, optional
+            Names, metrics or functions; for several outputs a list a output or a dict.
+        loss_weights : list or dict of float, optional
+
+        Raises
+        ------
+        ValueError, TypeError
+            Unknown names; the message lists the known ones.
+        """
+        if loss is None:
+            raise ValueError("loss must be given")
+        compiled = Compiled(copy.deepcopy(optimizers.get(optimizer)), _resolve(loss),
+                            loss_weights, _check_metrics(metrics))
+        if self._program is not None:
+            compiled.fit_to(self._program)
+        self.compiled = compiled
+
+    @property
+    def optimizer(self):
+        """The optimizer given to ``compile``."""
+        return None if self.compiled is None else self.compiled.optimizer
+
+    def fit(self, x=None, y=None, batch_size=32, epochs=1, verbose=1, callbacks=(),
+            validation_split=0.0, validation_data=None, shuffle=True, sample_weight=None,
+            initial_epoch=0, nbatch_logical=None):
+        """Train on arrays.
+
+        Parameters
+        ----------
+        x : array_like of shape (n, ...), or list or dict of them
+            Any number of rows, any real dtype and strides; never copied as a whole.
+        y : array_like of shape (n, ...), or list or dict of them
+        batch_size : int
+            The last batch of an epoch may be smaller, and is weighted by its rows.
+        epochs : int
+            How many to run. (In Keras it is the number of the last one.)
+        verbose : {0, 1, 2}
+            Nothing, a progress bar (plain lines where the output is no terminal), plain lines.
+        callbacks : list of Callback
+        validation_split : float
+            In [0, 1): this share of the rows, from the end, is set apart for validation.
+        validation_data : tuple, optional
+            ``(x, y)`` or ``(x, y, sample_weight)``.
+        shuffle : bool
+            Whether rows are drawn in a new order every epoch.
+        sample_weight : array_like of shape (n,) or (n, outputs), optional
+            Loss = sum(w * l) / N, never renormalised.
+        initial_epoch : int
+            Shifts the numbers of the epochs that callbacks and history see.
+        nbatch_logical : int, optional
+            Rows between two updates, a multiple of ``batch_size``.
+
+        Returns
+        -------
+        History
+        """
+        return training.fit(
+            self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
+            callbacks=callbacks, validation_split=validation_split,
+            validation_data=validation_data, shuffle=shuffle, sample_weight=sample_weight,
+            initial_epoch=initial_epoch, nbatch_logical=nbatch_logical)
+
+    def evaluate(self, x, y, batch_size=32, sample_weight=None, return_dict=False):
+        """Return the loss, and the metrics if there are any, over all rows.
+
+        Parameters
+        ----------
+        x, y, sample_weight
+            As for :meth:`fit`.
+        batch_size : int
+            Does not change the result beyond rounding.
+        return_dict : bool
+
+        Returns
+        -------
+        float, list of float or dict of str to float
+            The loss; or the loss, the losses of the outputs if there are several, and metrics.
+        """
+        logs = training.evaluate(self, x, y, batch_size, sample_weight)
+        if return_dict:
+            return logs
+        values = list(logs.values())
+        return values[0] if len(values) == 1 else values
+
+    def predict(self, x, batch_size=32, matmul_precision=None):
+        """Return the outputs in evaluation mode.
+
+        Parameters
+        ----------
+        x : array_like of shape (n, ...), or list or dict of them
+        batch_size : int
+            Rows computed at once.
+        matmul_precision : {None, "default", "float32"}
+
+        Returns
+        -------
+        numpy.ndarray of float32, or list of them for several outputs
+            Arrays that own their memory.
+        """
+        check_precision(matmul_precision)
+        size = positive_int(batch_size, "batch_size")
+        self._build_from(x)
+        found = self._predictor_of_program().predict(x, size)
+        return found[0] if len(found) == 1 else found
+
+    def set_weights(self, weights):
+        self.require_built()
+        with self._predictor.lock:
+            assign_all(self.weights, weights, f"model {self.name!r}")
+
+    def _predictor_of_program(self):
+        self.require_built()
+        return self._predictor
+
+    def _build_from(self, x):
+        """Take the input shape from data where nothing else has told it."""
+
+    def make_trainer(self, batch_size, nbatch_logical, mask):
+        """Return the trainer that ``fit`` runs on: one for as long as the model is compiled."""
+        self.require_compiled()
+        compiled = self.compiled
+        if compiled.trainer is None:
+            compiled.trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
+        else:
+            compiled.trainer._configure(batch_size, nbatch_logical, mask)
+        return compiled.trainer
+
+
+class Sequential(Model):
+    """Layers one after the other.
+
+    Parameters
+    ----------
+    layers : list of Layer
+        The first may be an ``Input``; without one the input shape is taken from
+        :meth:`build` or from the first data.
+    name : str, optional
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> model = pyggml.Sequential([
+    ...     pyggml.Input((4,)),
+    ...     pyggml.layers.Dense(8, activation="relu"),
+    ...     pyggml.layers.Dense(2, activation="softmax"),
+    ... ])
+    >>> model.count_params()
+    58
+    """
+
+    def __init__(self, layers=(), name=None):
+        Layer.__init__(self, name=name)
+        self._reset()
+        self._input = None
+        self._stack = []
+        for layer in layers:
+            self._push(layer)
+        self._connect_layers()
+
+    def _push(self, layer):
+        if isinstance(layer, Symbol) and isinstance(layer.node.layer, InputLayer):
+            layer = layer.node.layer
+        if isinstance(layer, InputLayer):
+            if self._input is not None or self._stack:
+                raise ValueError("an Input can only be the first layer")
+            self._input = layer
+            return
+        if not isinstance(layer, Layer):
+            raise TypeError(f"layers must be Layer objects, got {type(layer).__name__}")
+        if any(other.name == layer.name for other in self._stack):
+            raise ValueError(f"two layers are named {layer.name!r}")
+        self._stack.append(layer)
+
+    def _connect_layers(self):
+        self._program = None
+        if self._input is None or not self._stack:
+            return
+        x = self._input.symbol
+        for layer in self._stack:
+            x = layer(x)
+        self._set_program([self._input.symbol], [x])
+        self.built = True
+
+    def add(self, layer):
+        """Append a layer.
+
+        Parameters
+        ----------
+        layer : Layer or Input
+        """
+        self._push(layer)
+        self._forget_training()
+        self._connect_layers()
+
+    def pop(self):
+        """Remove the last layer and return it.
+
+        Raises
+        ------
+        IndexError
+            There is none.
+        """
+        if not self._stack:
+            raise IndexError(f"model {self.name!r} has no layers")
+        layer = self._stack.pop()
+        self._forget_training()
+        self._connect_layers()
+        return layer
+
+    def _forget_training(self):
+        if self.compiled is not None:
+            self.compiled.trainer = None
+
+    def build(self, input_shape):
+        """Tell the input shape.
+
+        Parameters
+        ----------
+        input_shape : tuple of int
+            Of one row, or with None for the batch in front.
+        """
+        if self._input is not None:
+            return
+        if not self._stack:
+            raise ValueError(f"model {self.name!r} has no layers")
+        shape = tuple(input_shape)
+        self._input = Input(shape[1:] if shape[:1] == (None,) else shape).node.layer
+        try:
+            self._connect_layers()
+        except BaseException:
+            self._input = None
+            raise
+
+    def _build_from(self, x):
+        if self._program is None and hasattr(x, "shape"):
+            self.build(tuple(x.shape[1:]))
+
+    @property
+    def layers(self):
+        """The layers in order, without the Input."""
+        return list(self._stack)
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        if state["_flat"] is not None:
+            state["_input"] = None
+            state["_stack"] = None
+        return state
+
+    def __setstate__(self, state):
+        flat = state["_flat"]
+        super().__setstate__(state)
+        if flat is not None:
+            self._input = flat["layers"][0]
+            self._stack = [flat["layers"][call[0]] for call in flat["calls"]]
+
+
+def _resolve(loss):
+    """Look up names at once, so that a wrong one is an error at ``compile``."""
+    if isinstance(loss, dict):
+        return {key: losses.get(item) for key, item in loss.items()}
+    if isinstance(loss, (list, tuple)):
+        return [losses.get(item) for item in loss]
+    return losses.get(loss)
+
+
+def _check_metrics(given):
+    def check(item):
+        if isinstance(item, dict):
+            for value in item.values():
+                check(value)
+        elif isinstance(item, (list, tuple)):
+            for value in item:
+                check(value)
+        elif item is not None:
+            metrics.get(item)
+
+    check(given)
+    return given

@@ -1,0 +1,67 @@
+"""Operations on tensors of a graph: what layers, losses and activations are written with.
+
+Shapes are row-major with the batch first, and operands are broadcast as in NumPy. Every
+operation has a gradient unless its description says otherwise.
+"""
+
+from pyggml._graph import (
+    absolute,
+    add,
+    affine,
+    broadcast_to,
+    cos,
+    divide,
+    exp,
+    linear,
+    log,
+    log_softmax,
+    matmul,
+    max_last,
+    mean,
+    multiply,
+    negative,
+    relu,
+    reshape,
+    sigmoid,
+    sign,
+    sin,
+    softmax,
+    softplus,
+    sqrt,
+    square,
+    step,
+    subtract,
+    sum,
+    tanh,
+    transpose,
+)
+
+__all__ = [
+    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "exp", "linear", "log",
+    "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply", "negative",
+    "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus", "sqrt", "square", "step",
+    "subtract", "sum", "tanh", "transpose",
+]
+
+
+def maximum(x, y):
+    """Return the larger of two, element by element; where they are equal y gets the gradient."""
+    return add(relu(subtract(x, y)), y)
+
+
+def minimum(x, y):
+    """Return the smaller of two, element by element; where they are equal y gets the gradient."""
+    return subtract(y, relu(subtract(y, x)))
+
+
+def clip(x, low, high):
+    """Limit x to [low, high]; outside, its gradient is 0.
+
+    Parameters
+    ----------
+    x : Tensor
+    low, high : float
+    """
+    if not low <= high:
+        raise ValueError(f"low must not be above high, got {low} and {high}")
+    return subtract(high, relu(subtract(high - low, relu(subtract(x, low)))))
