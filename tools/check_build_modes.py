@@ -50,8 +50,10 @@ def copy_tree(target):
     """Copy what git tracks, and new files that it does not ignore, as they are now."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True,
-    ).stdout.decode()  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    ).stdout.decode()
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -79,8 +81,19 @@ def check_mode(mode, work, prefix):
         run(python, source / "tools" / "unpack_ggml.py", log=log)
 
     start = time.perf_counter()
-    run(python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", work,
-        f"-Csetup-args=-Dggml={option}", source, log=log, env=environment)  # fmt: skip
+    run(
+        python,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--wheel-dir",
+        work,
+        f"-Csetup-args=-Dggml={option}",
+        source,
+        log=log,
+        env=environment,
+    )
     seconds = time.perf_counter() - start
     wheel = next(work.glob("*.whl"))
     run(sys.executable, ROOT / "tools" / "check_wheel.py", wheel, option, log=log)
@@ -92,10 +105,11 @@ def check_mode(mode, work, prefix):
     run(python, "-m", "pip", "install", "--no-deps", wheel, log=log)
     elsewhere = work / "elsewhere"
     elsewhere.mkdir()
-    # The log has the build's folders in it: take them away, so that only what was installed is used.
+    # Only what was installed may be used.
     shutil.rmtree(source)
-    done = subprocess.run([python, "-c", PROBE], cwd=elsewhere, env=environment,
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [python, "-c", PROBE], cwd=elsewhere, env=environment, capture_output=True, text=True
+    )
     if done.returncode != 0:
         raise RuntimeError(f"import failed:\n{done.stderr}")
     facts = json.loads(done.stdout.splitlines()[-1])
@@ -107,8 +121,10 @@ def check_mode(mode, work, prefix):
     if facts["source"] != option:
         raise RuntimeError(f"_config.py says {facts['source']}")
     names = ", ".join(sorted(pathlib.Path(f).name for f in facts["files"]))
-    return (f"ggml {facts['version']}, BLAS {facts['blas']}, wheel built in {seconds:.0f} s, "
-            f"{wheel.stat().st_size / 1024:.0f} KiB; loaded {names or 'unknown'}")
+    return (
+        f"ggml {facts['version']}, BLAS {facts['blas']}, wheel built in {seconds:.0f} s, "
+        f"{wheel.stat().st_size / 1024:.0f} KiB; loaded {names or 'unknown'}"
+    )
 
 
 def main():
@@ -126,8 +142,15 @@ def main():
         prefix = args.prefix
         if prefix is None and any(mode.startswith("system") for mode in modes):
             prefix = base / "prefix"
-            run(sys.executable, ROOT / "tools" / "unpack_ggml.py", "--target", base / "ggml",
-                "--install", prefix, log=base / "log.txt")  # fmt: skip
+            run(
+                sys.executable,
+                ROOT / "tools" / "unpack_ggml.py",
+                "--target",
+                base / "ggml",
+                "--install",
+                prefix,
+                log=base / "log.txt",
+            )
         for mode in modes:
             work = base / mode
             work.mkdir()

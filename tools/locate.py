@@ -31,8 +31,13 @@ def locate_wheel(package, distribution, seen_from):
         relative = libdir
     full = importlib.metadata.version(distribution)
     release = re.match(r"\d+(\.\d+)*", full).group()
-    return [(root / "include").as_posix(), libdir.as_posix(),
-            pathlib.Path(relative).as_posix(), release, full]
+    return [
+        (root / "include").as_posix(),
+        libdir.as_posix(),
+        pathlib.Path(relative).as_posix(),
+        release,
+        full,
+    ]
 
 
 def locate_source(folder):

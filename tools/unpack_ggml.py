@@ -33,10 +33,22 @@ CMAKE_OPTIONS = {
 def download(folder):
     """Return the path of the source archive, downloaded into `folder`."""
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-         "--no-deps", "--no-binary", "libggml-python", "--dest", folder, REQUIREMENT],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--no-binary",
+            "libggml-python",
+            "--dest",
+            folder,
+            REQUIREMENT,
+        ],
         check=True,
-    )  # fmt: skip
+    )
     return next(pathlib.Path(folder).glob("*.tar.gz"))
 
 
