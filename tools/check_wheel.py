@@ -12,7 +12,11 @@ import zipfile
 def problems(path, ggml_source):
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
-    extensions = [n for n in names if n.startswith("pyggml/_") and n.endswith((".so", ".pyd"))]
+        extensions = [n for n in names if n.startswith("pyggml/_") and n.endswith((".so", ".pyd"))]
+        for name in extensions:
+            # An rpath to it would let whoever makes that folder later choose what is loaded.
+            if re.search(rb"[/\\](pip-)?build-env-", wheel.read(name)):
+                yield f"{name} names the folder of its build environment"
     if not extensions:
         yield "no extension module"
     for wanted in ("pyggml/__init__.py", "pyggml/_config.py"):
