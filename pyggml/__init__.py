@@ -1,5 +1,10 @@
 """Train neural networks from NumPy arrays on ggml, with the training loop in your hands."""
 
+import sys
+
+if sys.platform == "win32":
+    from pyggml import _dlls  # noqa: F401 - tells Windows where the libraries lie
+
 from pyggml._runtime import check_cpu, check_ggml_version, get_num_threads, set_num_threads
 
 check_ggml_version()
