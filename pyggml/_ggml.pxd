@@ -168,10 +168,6 @@ cdef extern from "ggml.h" nogil:
 
     ggml_threadpool_params ggml_threadpool_params_default(int n_threads)
 
-cdef extern from "ggml-alloc.h" nogil:
-    ggml_backend_buffer * ggml_backend_alloc_ctx_tensors_from_buft(
-        ggml_context * ctx, ggml_backend_buffer_type_t buft)
-
 cdef extern from "ggml-backend.h" nogil:
     struct ggml_backend_buffer_type:
         pass
@@ -229,6 +225,10 @@ cdef extern from "ggml-backend.h" nogil:
     void ggml_backend_sched_reset(ggml_backend_sched_t sched)
     void ggml_backend_sched_set_eval_callback(
         ggml_backend_sched_t sched, ggml_backend_sched_eval_callback callback, void * user_data)
+
+cdef extern from "ggml-alloc.h" nogil:
+    ggml_backend_buffer * ggml_backend_alloc_ctx_tensors_from_buft(
+        ggml_context * ctx, ggml_backend_buffer_type_t buft)
 
 cdef extern from "ggml-cpu.h" nogil:
     ggml_backend_t ggml_backend_cpu_init()

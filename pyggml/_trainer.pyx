@@ -226,7 +226,7 @@ cdef class Trainer:
             The loss, and the graph's tensors to read predictions from.
         """
         cdef TrainGraph g
-        cdef double loss
+        cdef double loss = 0
         with self.lock:
             self._alive()
             g = self.train_graph(n, self._use())
@@ -269,7 +269,7 @@ cdef class Trainer:
             The trainer was freed, or ggml could not compute.
         """
         cdef TrainGraph g
-        cdef double loss
+        cdef double loss = 0
         with self.lock:
             self._alive()
             g = self.train_graph(self.batch_size, self._use())
@@ -291,7 +291,7 @@ cdef class Trainer:
         """
         cdef ForwardGraph g
         cdef Tensor total
-        cdef double loss
+        cdef double loss = 0
         with self.lock:
             self._alive()
             g = self.predictor.graph(self.batch_size, self.criterion)
@@ -493,6 +493,6 @@ def _mask(model, loss_mask):
 
 def check_precision(matmul_precision):
     """Raise ValueError for anything but None, "default" and "float32"."""
-    if matmul_precision not in (None, "default", "float32"):
+    if matmul_precision is not None and matmul_precision not in ("default", "float32"):
         raise ValueError("matmul_precision must be None, 'default' or 'float32', got "
                          f"{matmul_precision!r}")

@@ -23,6 +23,8 @@ cdef class TrainGraph:
     cdef readonly dict targets
     cdef int64_t evaluations
     cdef bint accumulating
+    cdef int _redirect_gradients(self, dict gradients) except -1
+    cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1
     cdef float evaluate(self, float weight) except? -1
     cdef int draw_masks(self, uint64_t seed, uint64_t step) except -1
 

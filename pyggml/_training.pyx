@@ -294,7 +294,7 @@ cdef class ApplyGraph:
         cdef _ggml.ggml_tensor * scaled
         cdef _ggml.ggml_tensor * t
         self.graph = graph
-        self.factor = graph.input((1,), name="factor")
+        self.factor = graph.input((1,), "float32", "factor")
         graph.allocate()
         self.results = Context(0, size, 1)
         self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)

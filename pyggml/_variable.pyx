@@ -11,6 +11,7 @@ from pyggml cimport _ggml
 from pyggml._runtime cimport allocate_bytes
 
 cdef Py_ssize_t _itemsize = sizeof(float)
+cdef const char * _format = "f"
 cdef size_t _largest = <size_t>1 << 46  # elements; beyond it sizes in bytes would overflow
 
 
@@ -32,7 +33,9 @@ cdef class _Memory:
         view.itemsize = _itemsize
         view.readonly = 0
         view.ndim = 1
-        view.format = b"f" if flags & PyBUF_FORMAT else NULL
+        view.format = NULL
+        if flags & PyBUF_FORMAT:
+            view.format = <char *>_format
         view.shape = self.shape if flags & PyBUF_ND else NULL
         view.strides = &_itemsize if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
         view.suboffsets = NULL
