@@ -211,6 +211,19 @@ cdef Tensor _contiguous(Tensor t):
     return t.graph.wrap(_ggml.ggml_cont(t.graph.compute.ptr, t.ptr), t.shape, t.requires_grad)
 
 
+cdef Tensor _same(Tensor t):
+    """A RESHAPE to the same shape: its backward pass makes the gradient contiguous.
+
+    PERMUTE's gradient is not, and REPEAT_BACK, among others, ends the process on such a one.
+    """
+    t.graph.reserve(2)
+    t = _contiguous(t)
+    return t.graph.wrap(
+        _ggml.ggml_reshape_4d(t.graph.compute.ptr, t.ptr, t.ptr.ne[0], t.ptr.ne[1], t.ptr.ne[2],
+                              t.ptr.ne[3]),
+        t.shape, t.requires_grad)
+
+
 def _axis(axis, int ndim, str name="axis"):
     if not isinstance(axis, int) or not -ndim <= axis < ndim:
         raise ValueError(f"{name} must be from {-ndim} to {ndim - 1}, got {axis!r}")
@@ -495,6 +508,8 @@ def transpose(x, axes):
         to[i] = i
     for i in range(n):  # ggml wants to know where each of its axes goes
         to[n - 1 - axes[i]] = n - 1 - i
+    if a.requires_grad:
+        a = _same(a)
     a.graph.reserve(1)
     return _contiguous(a.graph.wrap(
         _ggml.ggml_permute(a.graph.compute.ptr, a.ptr, to[0], to[1], to[2], to[3]),

@@ -48,6 +48,8 @@ cdef extern from *:
 # ---- log and abort ------------------------------------------------------------------------
 
 _logger = logging.getLogger("pyggml.ggml")
+# A library leaves the choice of handlers to the program.
+logging.getLogger("pyggml").addHandler(logging.NullHandler())
 cdef dict _levels = {
     <int>_ggml.GGML_LOG_LEVEL_DEBUG: logging.DEBUG,
     <int>_ggml.GGML_LOG_LEVEL_INFO: logging.INFO,
