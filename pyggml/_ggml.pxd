@@ -145,6 +145,12 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_soft_max(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_pool_2d(ggml_context * ctx, ggml_tensor * a, ggml_op_pool op, int k0,
                                int k1, int s0, int s1, float p0, float p1)
+    ctypedef void (*ggml_custom_op_t)(ggml_tensor * dst, int ith, int nth,
+                                      void * userdata) noexcept
+    ggml_tensor * ggml_custom_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1,
+                                 int64_t ne2, int64_t ne3, ggml_tensor ** args, int n_args,
+                                 ggml_custom_op_t fun, int n_tasks, void * userdata)
+    ggml_tensor * ggml_cross_entropy_loss(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     ggml_tensor * ggml_opt_step_adamw(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,
                                       ggml_tensor * m, ggml_tensor * v, ggml_tensor * params)
     ggml_tensor * ggml_opt_step_sgd(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,

@@ -1,4 +1,5 @@
 from pyggml cimport _ggml
+from pyggml._lowering cimport Carriers, Lowered
 from pyggml._runtime cimport Buffer, Context
 from pyggml._variable cimport Variable
 
@@ -25,6 +26,10 @@ cdef class Graph:
     cdef readonly dict aliases
     cdef readonly list variables
     cdef readonly list masks
+    cdef readonly bint fused
+    cdef Carriers carriers
+    cdef Lowered lowered
+    cdef int lower(self) except -1
     cdef readonly list penalties
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
     cdef int reserve(self, int n) except -1

@@ -171,8 +171,7 @@ cdef class Trainer:
     cdef float run(self, TrainGraph g, int64_t rows) except? -1:
         """Compute on what lies in the input tensors; return the loss."""
         cdef float loss
-        if g.graph.masks:
-            g.draw_masks(self.seed, self.steps)
+        g.draw_masks(self.seed, self.steps)
         if g.accumulating:
             loss = g.evaluate(<float>(<double>rows / self.batch_size))
             self.steps += 1
@@ -346,8 +345,7 @@ cdef class Trainer:
             for v in self.trained:
                 (<Variable>g.targets[v]).zero()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
-            if g.graph.masks:
-                g.draw_masks(self.seed, self.steps)
+            g.draw_masks(self.seed, self.steps)
             g.evaluate(1.0)
             names = self.compiled.weight_names
             result = {}

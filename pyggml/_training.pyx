@@ -11,15 +11,12 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._lowering cimport begin_compute, end_compute, fill_mask
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
 from pyggml._forward import build
-
-cdef extern from "_dropout.h" nogil:
-    void pg_dropout_mask(float * mask, int64_t n, double rate, uint64_t seed, uint64_t step,
-                         uint64_t stream)
 
 # A quiet NaN that no computation produces: a loss that still holds it was never written.
 cdef uint32_t _unwritten = 0x7fc0dead
@@ -123,7 +120,7 @@ cdef class TrainGraph:
 
         self.accumulating = gradients is not None
         self.targets = gradients
-        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2)
+        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
         first = (<Slot>self.inputs[0]).tensor
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
@@ -147,6 +144,7 @@ cdef class TrainGraph:
             held = [g.numpy() for g in gradients.values()]
         else:
             self._redirect_steps(rule, slots, params)
+        graph.lower()
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
         if self.accumulating:
@@ -193,17 +191,21 @@ cdef class TrainGraph:
         ``weight`` multiplies the gradients that are accumulated.
         """
         cdef uint32_t bits
+        cdef uint64_t denormals
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
         lock = self.scheduler.enter_compute()
         try:
             with nogil:
                 self.seed[0] = weight
+                denormals = begin_compute()
                 _ggml.ggml_opt_eval(self.opt, NULL)
                 _ggml.ggml_opt_alloc(self.opt, True)
+                end_compute(denormals)
         finally:
             if lock is not None:
                 lock.release()
+        self.graph.lowered.check()
         memcpy(&bits, self.loss_value, sizeof(float))
         if bits == _unwritten:
             raise RuntimeError("ggml did not finish the computation; the loss was not written")
@@ -216,15 +218,16 @@ cdef class TrainGraph:
 
     cdef int draw_masks(self, uint64_t seed, uint64_t step) except -1:
         cdef Tensor mask
-        cdef uint64_t stream = 0
+        cdef unsigned int stream = 0
         cdef double rate
         cdef int64_t n
         cdef float * data
+        self.graph.carriers.set_rng(seed, step)
         for mask, rate in self.graph.masks:
             data = <float *>mask.ptr.data
             n = _ggml.ggml_nelements(mask.ptr)
             with nogil:
-                pg_dropout_mask(data, n, rate, seed, step, stream)
+                fill_mask(data, n, rate, seed, step, stream)
             stream += 1
         return 0
 
@@ -307,17 +310,21 @@ cdef class ApplyGraph:
                                         _head(graph, (<Tensor>graph.weight(params.plain)).ptr, 2))
             set_step(graph, t, variable, rule, slots, params)
             _ggml.ggml_build_forward_expand(self.cgraph, t)
-        self.scheduler = Scheduler(size)
+        graph.lower()
+        self.scheduler = Scheduler(size, graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError("no memory to apply gradients")
 
     cdef int apply(self, float factor) except -1:
         cdef _ggml.ggml_status status
+        cdef uint64_t denormals
         (<float *>self.factor.ptr.data)[0] = factor
         lock = self.scheduler.enter_compute()
         try:
             with nogil:
+                denormals = begin_compute()
                 status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
+                end_compute(denormals)
         finally:
             if lock is not None:
                 lock.release()

@@ -11,6 +11,7 @@ from pyggml._graph import (
     broadcast_to,
     cos,
     divide,
+    dropout,
     exp,
     linear,
     log,
@@ -37,7 +38,7 @@ from pyggml._graph import (
 )
 
 __all__ = [
-    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "exp", "linear", "log",
+    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "dropout", "exp", "linear", "log",
     "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply", "negative",
     "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus", "sqrt", "square", "step",
     "subtract", "sum", "tanh", "transpose",

@@ -7,7 +7,7 @@
 extern void scipy_openblas_set_num_threads(int n);
 #define BLAS_INIT() scipy_openblas_set_num_threads(1)
 
-#elif defined(PYGGML_BLAS_CBLAS)
+#elif defined(PYGGML_BLAS_SYSTEM)
 
 #define SGEMM cblas_sgemm
 #if defined(PYGGML_BLAS_HAVE_OPENBLAS_SET_NUM_THREADS)

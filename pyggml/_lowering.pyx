@@ -1,0 +1,201 @@
+# cython: language_level=3
+"""From ggml's nodes to kernels of our own on the CPU.
+
+``PYGGML_LOWERING=0`` in the environment leaves every graph as ggml computes it.
+"""
+
+import os
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from pyggml cimport _ggml
+
+cdef extern from "lowering/lowering.h" nogil:
+    enum:
+        PG_OK
+        PG_ENOMEM
+        PG_RULE_ALL
+        PG_CARRY_ACTIVATION
+        PG_CARRY_DROPOUT
+        PG_CARRY_LOSS
+    pg_lowered * pg_lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept,
+                          const pg_carrier * carriers, int n_carriers, int rules)
+    void pg_lowered_free(pg_lowered * lowered)
+    int pg_lowered_status(pg_lowered * lowered)
+    int pg_lowered_count(const pg_lowered * lowered)
+
+cdef extern from "isa.h" nogil:
+    void pg_init()
+    const char * pg_isa_name()
+
+cdef extern from "pool.h" nogil:
+    int PG_MAX_THREADS
+    int pg_set_num_threads(int n)
+    uint64_t pg_ftz_enter()
+    void pg_ftz_leave(uint64_t s)
+
+cdef extern from "dropout.h" nogil:
+    void pg_dropout_mask(const pg_rng * r, float rate, Py_ssize_t n, float * mask)
+
+pg_init()
+
+cdef int _rules = PG_RULE_ALL
+cdef bint _enabled = os.environ.get("PYGGML_LOWERING", "1") != "0"
+
+
+def enabled():
+    """Whether graphs are lowered."""
+    return _enabled
+
+
+def set_enabled(bint value, int rules=PG_RULE_ALL):
+    """Switch lowering, or some of its rules, for graphs that are made from now on. For tests."""
+    global _enabled, _rules
+    _enabled = value
+    _rules = rules
+
+
+def isa():
+    """Return the instruction set of the kernels: "baseline", "avx2" or "avx512"."""
+    return (<bytes>pg_isa_name()).decode()
+
+
+cdef class _Stream:
+    """The random numbers of one use of dropout."""
+
+
+cdef class Carriers:
+    """The nodes of a graph that stand for something else until they are lowered."""
+
+    def __cinit__(self):
+        self.items = NULL
+        self.count = 0
+        self.streams = []
+
+    def __dealloc__(self):
+        free(self.items)
+
+    cdef pg_carrier * grow(self) except NULL:
+        cdef pg_carrier * items = <pg_carrier *>realloc(
+            self.items, (self.count + 1) * sizeof(pg_carrier))
+        if items is NULL:
+            raise MemoryError
+        self.items = items
+        memset(&items[self.count], 0, sizeof(pg_carrier))
+        self.count += 1
+        return &items[self.count - 1]
+
+    cdef int activation(self, _ggml.ggml_tensor * key, int act, float param) except -1:
+        cdef pg_carrier * c = self.grow()
+        c.key = key
+        c.kind = PG_CARRY_ACTIVATION
+        c.act = act
+        c.param[0] = param
+        return 0
+
+    cdef int dropout(self, _ggml.ggml_tensor * key, float rate) except -1:
+        cdef _Stream stream = _Stream()
+        cdef pg_carrier * c = self.grow()
+        stream.rng.seed = 0
+        stream.rng.step = 0
+        stream.rng.stream = len(self.streams)
+        self.streams.append(stream)
+        c.key = key
+        c.kind = PG_CARRY_DROPOUT
+        c.param[0] = rate
+        c.rng = &stream.rng
+        return 0
+
+    cdef int loss(self, _ggml.ggml_tensor * key, int kind, float param0, float param1,
+                  double scale, _ggml.ggml_tensor * labels, _ggml.ggml_tensor * weights,
+                  bint weight_rows) except -1:
+        cdef pg_carrier * c = self.grow()
+        c.key = key
+        c.kind = PG_CARRY_LOSS
+        c.act = kind
+        c.param[0] = param0
+        c.param[1] = param1
+        c.scale = scale
+        c.extra[0] = labels
+        c.extra[1] = weights
+        c.weight_rows = weight_rows
+        return 0
+
+    cdef int set_rng(self, uint64_t seed, uint64_t step) except -1:
+        cdef _Stream stream
+        for stream in self.streams:
+            stream.rng.seed = seed
+            stream.rng.step = step
+        return 0
+
+
+cdef class Lowered:
+    """What the custom nodes of a graph refer to."""
+
+    def __cinit__(self):
+        self.ptr = NULL
+
+    @property
+    def count(self):
+        """Number of nodes that were rewritten."""
+        return 0 if self.ptr is NULL else pg_lowered_count(self.ptr)
+
+    cdef int check(self) except -1:
+        """Raise what a kernel could not do in the last computation."""
+        cdef int status
+        if self.ptr is NULL:
+            return 0
+        status = pg_lowered_status(self.ptr)
+        if status == PG_OK:
+            return 0
+        if status == PG_ENOMEM:
+            raise MemoryError("no scratch memory for a kernel")
+        raise RuntimeError(f"a kernel failed with status {status}")
+
+    def __dealloc__(self):
+        pg_lowered_free(self.ptr)
+        self.ptr = NULL
+
+
+cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers):
+    """Rewrite the nodes of a graph; keep the result as long as the graph."""
+    cdef Lowered lowered = Lowered()
+    lowered.carriers = carriers
+    if not _enabled:
+        return lowered
+    lowered.ptr = pg_lower(compute, kept, carriers.items, carriers.count, _rules)
+    if lowered.ptr is NULL:
+        raise MemoryError("no memory to lower a graph")
+    return lowered
+
+
+cdef int set_threads(int n) except -1:
+    """Set the number of threads of the kernels' pool."""
+    cdef int status
+    with nogil:
+        status = pg_set_num_threads(min(n, PG_MAX_THREADS))
+    if status != PG_OK:
+        raise MemoryError(f"{n} threads could not be set up")
+    return 0
+
+
+cdef uint64_t begin_compute() noexcept nogil:
+    """Flush denormals to zero in this thread; hand the result to end_compute."""
+    return pg_ftz_enter()
+
+
+cdef void end_compute(uint64_t state) noexcept nogil:
+    pg_ftz_leave(state)
+
+
+cdef int fill_mask(float * mask, Py_ssize_t n, double rate, uint64_t seed, uint64_t step,
+                   unsigned int stream) noexcept nogil:
+    """Fill an inverted-dropout mask: the one that the kernels apply without storing it."""
+    cdef pg_rng rng
+    rng.seed = seed
+    rng.step = step
+    rng.stream = stream
+    pg_dropout_mask(&rng, <float>rate, n, mask)
+    return 0
