@@ -26,6 +26,43 @@ cdef extern from "lowering/lowering.h" nogil:
     int pg_lowered_status(pg_lowered * lowered)
     int pg_lowered_count(const pg_lowered * lowered)
 
+cdef extern from "losses.h" nogil:
+    enum:
+        PG_LOSS_MSE
+        PG_LOSS_MAE
+        PG_LOSS_HUBER
+        PG_LOSS_LOG_COSH
+        PG_LOSS_BCE_LOGITS
+        PG_LOSS_BCE
+        PG_LOSS_FOCAL_LOGITS
+        PG_LOSS_FOCAL
+        PG_LOSS_HINGE
+        PG_LOSS_KL
+        PG_LOSS_POISSON
+        PG_LOSS_SOFTMAX_CE
+        PG_LOSS_CE
+        PG_LOSS_COSINE
+
+cdef extern from "activations.h" nogil:
+    enum:
+        PG_ACT_LINEAR
+        PG_ACT_RELU
+        PG_ACT_RELU6
+        PG_ACT_LEAKY_RELU
+        PG_ACT_ELU
+        PG_ACT_SELU
+        PG_ACT_GELU
+        PG_ACT_GELU_TANH
+        PG_ACT_SILU
+        PG_ACT_SIGMOID
+        PG_ACT_HARD_SIGMOID
+        PG_ACT_HARD_SWISH
+        PG_ACT_TANH
+        PG_ACT_SOFTPLUS
+        PG_ACT_SOFTSIGN
+        PG_ACT_MISH
+        PG_ACT_EXPONENTIAL
+
 cdef extern from "isa.h" nogil:
     void pg_init()
     const char * pg_isa_name()
@@ -38,6 +75,43 @@ cdef extern from "pool.h" nogil:
 
 cdef extern from "dropout.h" nogil:
     void pg_dropout_mask(const pg_rng * r, float rate, Py_ssize_t n, float * mask)
+
+# What the kernels know, by name.
+LOSSES = {
+    "mse": <int>PG_LOSS_MSE,
+    "mae": <int>PG_LOSS_MAE,
+    "huber": <int>PG_LOSS_HUBER,
+    "log_cosh": <int>PG_LOSS_LOG_COSH,
+    "bce_logits": <int>PG_LOSS_BCE_LOGITS,
+    "bce": <int>PG_LOSS_BCE,
+    "focal_logits": <int>PG_LOSS_FOCAL_LOGITS,
+    "focal": <int>PG_LOSS_FOCAL,
+    "hinge": <int>PG_LOSS_HINGE,
+    "kl": <int>PG_LOSS_KL,
+    "poisson": <int>PG_LOSS_POISSON,
+    "softmax_ce": <int>PG_LOSS_SOFTMAX_CE,
+    "ce": <int>PG_LOSS_CE,
+    "cosine": <int>PG_LOSS_COSINE,
+}
+ACTIVATIONS = {
+    "linear": <int>PG_ACT_LINEAR,
+    "relu": <int>PG_ACT_RELU,
+    "relu6": <int>PG_ACT_RELU6,
+    "leaky_relu": <int>PG_ACT_LEAKY_RELU,
+    "elu": <int>PG_ACT_ELU,
+    "selu": <int>PG_ACT_SELU,
+    "gelu": <int>PG_ACT_GELU,
+    "gelu_tanh": <int>PG_ACT_GELU_TANH,
+    "silu": <int>PG_ACT_SILU,
+    "sigmoid": <int>PG_ACT_SIGMOID,
+    "hard_sigmoid": <int>PG_ACT_HARD_SIGMOID,
+    "hard_swish": <int>PG_ACT_HARD_SWISH,
+    "tanh": <int>PG_ACT_TANH,
+    "softplus": <int>PG_ACT_SOFTPLUS,
+    "softsign": <int>PG_ACT_SOFTSIGN,
+    "mish": <int>PG_ACT_MISH,
+    "exponential": <int>PG_ACT_EXPONENTIAL,
+}
 
 pg_init()
 
