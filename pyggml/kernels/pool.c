@@ -14,6 +14,7 @@
  * microseconds; a thread that sleeps takes tens of microseconds to come back. */
 #define SPIN_NS 40000
 #define YIELD_AFTER_NS 4000
+#define MOVE_EVERY_NS 10000000
 
 #define SLOTS 256
 
@@ -35,6 +36,7 @@ static struct {
     pg_atomic n_parts;
     PG_ALIGN64 pg_atomic pending;
     pg_atomic sleeping, owner_sleeps;
+    pg_atomic owner_cpu; /* where the last region began, or -1 */
     PG_ALIGN64 pg_atomic slot[SLOTS];
 } P = {.owner = PG_MUTEX_INIT, .lock = PG_MUTEX_INIT, .wake = PG_COND_INIT, .done = PG_COND_INIT};
 
@@ -123,6 +125,18 @@ static int spin_while_equal(pg_atomic *a, int64_t v) {
     }
 }
 
+/* Linux may leave two threads of one process on one processor for a tenth of a second while another
+ * is idle, if both ran lately. A worker that finds itself on the owner's moves away, but not often:
+ * with more threads than processors there is no better place. */
+static void make_way(int64_t *last) {
+    int cpu = pg_this_cpu();
+    if (cpu < 0 || cpu != (int)pg_load(&P.owner_cpu)) return;
+    int64_t now = pg_now_ns();
+    if (*last != 0 && now - *last < MOVE_EVERY_NS) return;
+    *last = now;
+    pg_leave_cpu(cpu);
+}
+
 static int64_t wait_for_job(int64_t seen) {
     for (;;) {
         if (!spin_while_equal(&P.generation, seen)) {
@@ -152,10 +166,12 @@ static worker_arg worker_args[PG_MAX_THREADS];
 
 static PG_THREAD_RESULT worker_main(void *p) {
     worker_arg a = *(worker_arg *)p;
+    int64_t moved = 0;
     pg_ftz_enter();
     for (;;) {
         a.seen = wait_for_job(a.seen);
         if (pg_load(&P.stop)) break;
+        make_way(&moved);
         work(a.id, a.n_threads, a.seen);
     }
     pg_scratch_free();
@@ -259,6 +275,7 @@ void pg_parallel(int n_parts, pg_part_fn fn, void *ctx) {
     pg_store_ptr(&P.fn, (void *)fn);
     pg_store_ptr(&P.ctx, ctx);
     pg_store(&P.n_parts, n_parts);
+    pg_store(&P.owner_cpu, pg_this_cpu());
     pg_store(&P.pending, pg_min(n_parts, SLOTS));
     publish();
     work(0, n_threads, pg_load(&P.generation));

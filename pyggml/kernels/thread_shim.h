@@ -104,6 +104,8 @@ PG_INLINE void pg_thread_join(pg_thread t) {
     WaitForSingleObject(t, INFINITE);
     CloseHandle(t);
 }
+PG_INLINE int pg_this_cpu(void) { return -1; } /* not needed: see pg_leave_cpu */
+PG_INLINE void pg_leave_cpu(int cpu) { (void)cpu; }
 PG_INLINE int pg_cpu_count(void) {
     DWORD_PTR mine, all;
     int n = 0;
@@ -144,6 +146,28 @@ PG_INLINE int pg_thread_start(pg_thread *t, void *(*fn)(void *), void *arg) {
     return rc == 0 ? 0 : -1;
 }
 PG_INLINE void pg_thread_join(pg_thread t) { pthread_join(t, NULL); }
+/* The processor this thread runs on, or -1. */
+PG_INLINE int pg_this_cpu(void) {
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+/* Move the calling thread off a processor, if it may run on others; where it may run stays as it
+ * is. */
+PG_INLINE void pg_leave_cpu(int cpu) {
+#if defined(__linux__) && defined(CPU_COUNT)
+    cpu_set_t mine, others;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+    others = mine;
+    CPU_CLR(cpu, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+        sched_setaffinity(0, sizeof mine, &mine);
+#else
+    (void)cpu;
+#endif
+}
 PG_INLINE int pg_cpu_count(void) {
 #if defined(__linux__) && defined(CPU_COUNT)
     cpu_set_t set;
