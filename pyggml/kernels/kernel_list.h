@@ -6,6 +6,7 @@
 #include "activations.h"
 #include "conv_flat.h"
 #include "gemm.h"
+#include "pooling.h"
 #include "steps.h"
 
 #define PG_KERNEL_LIST(X)                                                                         \
@@ -77,6 +78,26 @@
     X(void, conv_flat, (const pg_flat *f, const float *image, pg_int q0, pg_int q1, float *y))    \
     X(void, conv_dots,                                                                            \
       (pg_int rows, pg_int taps, pg_int images, pg_int n, const float *dy, pg_int dy_ld,          \
-       pg_int dy_step, const float *x, pg_int x_step, const int32_t *offset, float *out))
+       pg_int dy_step, const float *x, pg_int x_step, const int32_t *offset, float *out))         \
+    /* pooling.h */                                                                               \
+    X(void, max_pool, (const pg_pool2d *p, const float *x, float *y))                             \
+    X(void, max_pool_backward, (const pg_pool2d *p, const float *x, const float *dy, float *dx))  \
+    X(void, avg_pool, (const pg_pool2d *p, const float *x, float *y))                             \
+    X(void, avg_pool_backward, (const pg_pool2d *p, const float *dy, float *dx))                  \
+    /* rnn_isa.c */                                                                               \
+    X(void, lstm_cell,                                                                            \
+      (pg_int h, const float *x, const float *z, const float *c_prev, float *ws, float *out))     \
+    X(void, lstm_cell_backward,                                                                   \
+      (pg_int h, const float *ws, const float *c_prev, const float *dh, float *dc, float *dz))    \
+    X(void, gru_gates, (pg_int h, const float *x, const float *z, const float *h_prev, float *ws)) \
+    X(void, gru_out,                                                                              \
+      (int after, pg_int h, const float *x_h, const float *z_h, const float *rbias,               \
+       const float *h_prev, float *ws, float *out))                                               \
+    X(void, gru_backward,                                                                         \
+      (int after, pg_int h, float *ws, const float *h_prev, float *dh, float *dz))                \
+    X(void, gru_backward_reset,                                                                   \
+      (pg_int h, const float *ws, const float *h_prev, const float *q, float *dh, float *dz))     \
+    X(void, simple_cell, (pg_int h, const float *x, const float *z, float *out))                  \
+    X(void, simple_cell_backward, (pg_int h, const float *out, const float *dh, float *dz))
 
 #endif
