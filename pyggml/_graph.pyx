@@ -303,6 +303,11 @@ cdef Tensor _same(Tensor t):
         t.shape, t.requires_grad)
 
 
+def contiguous(x):
+    """Return x with its elements in row-major order."""
+    return _contiguous(_tensor(x))
+
+
 def _axis(axis, int ndim, str name="axis"):
     if not isinstance(axis, int) or not -ndim <= axis < ndim:
         raise ValueError(f"{name} must be from {-ndim} to {ndim - 1}, got {axis!r}")

@@ -20,6 +20,7 @@ cdef extern from "lowering/lowering.h" nogil:
         PG_CARRY_ACTIVATION
         PG_CARRY_DROPOUT
         PG_CARRY_LOSS
+        PG_CARRY_FUNCTION
     pg_lowered * pg_lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept,
                           const pg_carrier * carriers, int n_carriers, int rules)
     void pg_lowered_free(pg_lowered * lowered)
@@ -62,6 +63,17 @@ cdef extern from "activations.h" nogil:
         PG_ACT_SOFTSIGN
         PG_ACT_MISH
         PG_ACT_EXPONENTIAL
+
+cdef extern from "lowering/functions.h" nogil:
+    void pg_function_conv(pg_function * f)
+    void pg_function_max_pool(pg_function * f)
+    void pg_function_avg_pool(pg_function * f)
+    void pg_function_gather(pg_function * f)
+    void pg_function_layer_norm(pg_function * f)
+    void pg_function_batch_norm(pg_function * f)
+    void pg_function_batch_norm_fixed(pg_function * f)
+    void pg_function_rnn(pg_function * f)
+    size_t pg_function_rnn_floats(const pg_rnn * r)
 
 cdef extern from "isa.h" nogil:
     void pg_init()
@@ -136,6 +148,10 @@ def isa():
     return (<bytes>pg_isa_name()).decode()
 
 
+cdef class _Function:
+    """What one node that stands for a function refers to."""
+
+
 cdef class _Stream:
     """The random numbers of one use of dropout."""
 
@@ -147,6 +163,7 @@ cdef class Carriers:
         self.items = NULL
         self.count = 0
         self.streams = []
+        self.functions = []
 
     def __dealloc__(self):
         free(self.items)
@@ -180,6 +197,20 @@ cdef class Carriers:
         c.kind = PG_CARRY_DROPOUT
         c.param[0] = rate
         c.rng = &stream.rng
+        return 0
+
+    cdef pg_function * new_function(self) except NULL:
+        cdef _Function f = _Function()
+        memset(&f.data, 0, sizeof(pg_function))
+        self.functions.append(f)
+        return &f.data
+
+    cdef int function(self, _ggml.ggml_tensor * key, pg_function * f, int number) except -1:
+        cdef pg_carrier * c = self.grow()
+        c.key = key
+        c.kind = PG_CARRY_FUNCTION
+        c.act = number
+        c.function = f
         return 0
 
     cdef int loss(self, _ggml.ggml_tensor * key, int kind, float param0, float param1,
@@ -273,3 +304,31 @@ cdef int fill_mask(float * mask, Py_ssize_t n, double rate, uint64_t seed, uint6
     rng.stream = stream
     pg_dropout_mask(&rng, <float>rate, n, mask)
     return 0
+
+
+cdef int make_function(pg_function * f, str kind) except -1:
+    """Set the kernels of a function, forward and backward."""
+    if kind == "conv":
+        pg_function_conv(f)
+    elif kind == "max_pool":
+        pg_function_max_pool(f)
+    elif kind == "avg_pool":
+        pg_function_avg_pool(f)
+    elif kind == "gather":
+        pg_function_gather(f)
+    elif kind == "layer_norm":
+        pg_function_layer_norm(f)
+    elif kind == "batch_norm":
+        pg_function_batch_norm(f)
+    elif kind == "batch_norm_fixed":
+        pg_function_batch_norm_fixed(f)
+    elif kind == "rnn":
+        pg_function_rnn(f)
+    else:
+        raise ValueError(f"no kernel computes {kind!r}")
+    return 0
+
+
+cdef size_t rnn_floats(const pg_rnn * r) noexcept nogil:
+    """How many floats a recurrent layer leaves for its backward pass."""
+    return pg_function_rnn_floats(r)

@@ -11,16 +11,57 @@
 #include <stdint.h>
 
 #include "activations.h"
+#include "attention.h"
+#include "conv.h"
 #include "dropout.h"
 #include "ggml.h"
 #include "losses.h"
+#include "norm.h"
+#include "pooling.h"
+#include "rnn.h"
 #include "steps.h"
 
 enum pg_carrier_kind {
     PG_CARRY_ACTIVATION, /* SILU(key): act, param[0] */
     PG_CARRY_DROPOUT,    /* SILU(key): param[0] = rate, rng */
     PG_CARRY_LOSS,       /* CROSS_ENTROPY_LOSS(pred, key): act = kind of loss, param, scale */
+    PG_CARRY_FUNCTION,   /* GET_ROWS(input, key): function, act = number of the input */
 };
+
+/* A function of several tensors with a gradient for each, carried by a sum of GET_ROWS nodes: they
+ * map any shape to any other, and GET_ROWS_BACK maps back. The first becomes the function, the
+ * others and the additions become views of it. */
+#define PG_MAX_INPUTS 6
+
+typedef struct pg_norm {
+    int    rms, training;
+    float  eps;
+    pg_int batch, channels, size;
+} pg_norm;
+
+typedef union pg_function_u {
+    pg_conv      conv;
+    pg_pool2d    pool;
+    pg_rnn       rnn;
+    pg_norm      norm;
+    pg_attention attention;
+} pg_function_u;
+
+typedef struct pg_function {
+    ggml_custom_op_t     forward;                 /* src: inputs, workspace */
+    ggml_custom_op_t     backward[PG_MAX_INPUTS]; /* src: gradient, inputs, workspace, output */
+    int                  n_inputs;
+    struct ggml_tensor * inputs[PG_MAX_INPUTS];
+    int                  given[PG_MAX_INPUTS]; /* 0: stands for an input that was left out */
+    struct ggml_tensor * workspace; /* memory from forward to backward, or NULL */
+    struct ggml_tensor * output;    /* the first GET_ROWS node */
+    struct ggml_tensor * sums[PG_MAX_INPUTS];
+    int                  n_sums;
+    int                  same_node; /* backward[0] computes all gradients, the others copy */
+    pg_function_u        u;
+    int   act;
+    float param;
+} pg_function;
 
 typedef struct pg_carrier {
     struct ggml_tensor * key;
@@ -31,6 +72,7 @@ typedef struct pg_carrier {
     struct ggml_tensor * extra[2]; /* of a loss: labels, weights or NULL */
     int                  weight_rows; /* weights are one a row, not one an element */
     pg_rng *             rng;
+    pg_function *        function;
 } pg_carrier;
 
 enum pg_rule {

@@ -1,23 +1,7 @@
 #include "nodes.h"
 
 #include "gemm.h"
-
-/* ggml runs these graphs on one thread; the kernels bring their own. */
-#define BEGIN                                                                                     \
-    const pg_note * note = (const pg_note *) userdata;                                            \
-    (void) note;                                                                                  \
-    (void) nth;                                                                                   \
-    if (ith != 0) {                                                                               \
-        return;                                                                                   \
-    }
-
-#define F(tensor) ((float *) (tensor)->data)
-
-static void failed(const pg_note * note, int status) {
-    if (status != PG_OK) {
-        *note->status = status;
-    }
-}
+#include "node_common.h"
 
 static pg_int step_of(const struct ggml_tensor * t, int i) { return (pg_int) (t->nb[i] / sizeof(float)); }
 

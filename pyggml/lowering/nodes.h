@@ -12,6 +12,7 @@ typedef struct pg_note {
     double   scale;
     int      flag; /* see the node */
     pg_rng * rng;
+    pg_function * function;
     struct pg_note * next;
 } pg_note;
 
@@ -40,5 +41,9 @@ void pg_node_loss_back(struct ggml_tensor * dst, int ith, int nth, void * note);
 void pg_node_softmax(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: dy, y */
 void pg_node_softmax_back(struct ggml_tensor * dst, int ith, int nth, void * note);
+
+/* Whether a rewritten node is a gradient of f, and of which input. */
+int pg_is_gradient_of(const struct ggml_tensor * t, const pg_function * f);
+int pg_is_gradient(const struct ggml_tensor * t, const pg_function * f, int input);
 
 #endif

@@ -210,6 +210,66 @@ static int fuse_activation(work * w, struct ggml_tensor * t, const pg_carrier * 
     return 1;
 }
 
+static int lower_function(work * w, struct ggml_tensor * t) {
+    const pg_carrier * c = carrier_of(w, t->src[1]);
+    if (c == NULL || c->kind != PG_CARRY_FUNCTION) {
+        return 0;
+    }
+    pg_function *    f = c->function;
+    const int        back = t->op == GGML_OP_GET_ROWS_BACK;
+    ggml_custom_op_t fun  = back ? f->backward[c->act] : f->forward;
+    if (!back && t != f->output) {
+        kill(t, f->output);
+        return 1;
+    }
+    struct ggml_tensor * src[PG_MAX_INPUTS + 3];
+    int n = 0;
+    if (back) {
+        src[n++] = t->src[0];
+    }
+    for (int i = 0; i < f->n_inputs; ++i) {
+        src[n++] = f->inputs[i];
+    }
+    if (f->workspace != NULL) {
+        src[n++] = f->workspace;
+    }
+    if (back) {
+        src[n++] = f->output;
+    }
+    pg_note * note = set_custom(w, t, fun, n, src);
+    if (note == NULL) {
+        return PG_ENOMEM;
+    }
+    note->function = f;
+    return 1;
+}
+
+/* The first gradient of a function with one backward pass for all is computed before the others,
+ * which copy theirs: it becomes a source of theirs. */
+static void order_gradients(work * w, struct ggml_context * ctx) {
+    for (int i = 0; i < w->n_carriers; ++i) {
+        const pg_carrier * c = &w->carriers[i];
+        if (c->kind != PG_CARRY_FUNCTION || !c->function->same_node || c->act != 0) {
+            continue;
+        }
+        struct ggml_tensor * first = NULL;
+        for (int pass = 0; pass < 2; ++pass) {
+            for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
+                 t = ggml_get_next_tensor(ctx, t)) {
+                if (t->op != GGML_OP_CUSTOM || !pg_is_gradient_of(t, c->function)) {
+                    continue;
+                }
+                if (pass == 0 && pg_is_gradient(t, c->function, 0)) {
+                    first = t;
+                }
+                if (pass == 1 && first != NULL && t != first) {
+                    t->src[GGML_MAX_SRC - 1] = first;
+                }
+            }
+        }
+    }
+}
+
 static int lower_carrier(work * w, struct ggml_tensor * t) {
     const int forward = t->op == GGML_OP_UNARY && ggml_get_unary_op(t) == GGML_UNARY_OP_SILU;
     if (forward || t->op == GGML_OP_SILU_BACK) {
@@ -248,6 +308,9 @@ static int lower_carrier(work * w, struct ggml_tensor * t) {
         note->act      = c->act;
         note->param[0] = c->param[0];
         return 1;
+    }
+    if (t->op == GGML_OP_GET_ROWS || t->op == GGML_OP_GET_ROWS_BACK) {
+        return lower_function(w, t);
     }
     if (t->op == GGML_OP_CROSS_ENTROPY_LOSS || t->op == GGML_OP_CROSS_ENTROPY_LOSS_BACK) {
         const int back = t->op == GGML_OP_CROSS_ENTROPY_LOSS_BACK;
@@ -367,12 +430,30 @@ static int lower_node(work * w, struct ggml_tensor * t) {
     return 0;
 }
 
-/* Labels and weights of a loss are joined in a custom node that only carries them. */
+/* Labels and weights of a loss are joined in a custom node that only carries them; so are the
+ * keys of functions, and the sums of their carriers. */
 static void kill_joints(work * w) {
     for (int i = 0; i < w->n_carriers; ++i) {
         const pg_carrier * c = &w->carriers[i];
+        if (c->kind == PG_CARRY_FUNCTION) {
+            kill(c->key, c->function->inputs[0]);
+            for (int s = 0; c->act == 0 && s < c->function->n_sums; ++s) {
+                kill(c->function->sums[s], c->function->output);
+            }
+        }
         if (c->kind == PG_CARRY_LOSS && c->key != c->extra[0]) {
             kill(c->key, c->extra[0]);
+        }
+    }
+}
+
+/* Views of what became a view itself go to its root, as ggml wants them. */
+static void flatten_views(struct ggml_context * ctx) {
+    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
+         t = ggml_get_next_tensor(ctx, t)) {
+        while (t->view_src != NULL && t->view_src->view_src != NULL) {
+            t->view_offs += t->view_src->view_offs;
+            t->view_src = t->view_src->view_src;
         }
     }
 }
@@ -409,12 +490,15 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
         status = for_all(&w, kept, lower_carrier);
     }
     kill_joints(&w);
+    order_gradients(&w, compute);
     if (status == PG_OK && (rules & PG_RULE_STEP)) {
         status = for_all(&w, compute, lower_step);
     }
     if (status == PG_OK) {
         status = for_all(&w, compute, lower_node);
     }
+    flatten_views(compute);
+    flatten_views(kept);
     free_users(&w.u);
     ggml_free(w.scratch);
     if (status != PG_OK) {
