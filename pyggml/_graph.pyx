@@ -17,7 +17,7 @@ from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
 
-from pyggml._lowering import enabled
+from pyggml._lowering import ACTIVATIONS, enabled
 
 
 cdef extern from "activations.h" nogil:
@@ -507,6 +507,23 @@ cdef Tensor _carried(Tensor a, int act, float param, str name):
     return _named(
         a.graph.wrap(_ggml.ggml_silu(a.graph.compute.ptr, key.ptr), a.shape, a.requires_grad),
         name, a)
+
+
+def fused_activation(x, str name, double param=0.0):
+    """Return an activation as one kernel, or None where the graph is not lowered.
+
+    Parameters
+    ----------
+    x : Tensor
+    name : str
+        One of ``pyggml._lowering.ACTIVATIONS``.
+    param : float
+        Slope or scale, for those that have one.
+    """
+    cdef Tensor a = _real(x)
+    if not a.graph.fused:
+        return None
+    return _carried(a, ACTIVATIONS[name], <float>param, name)
 
 
 def relu(x):
