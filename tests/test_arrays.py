@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from pyggml._arrays import Rows
 
 DTYPES = ["f4", "f8", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "g",
