@@ -44,8 +44,9 @@ def ours(x, y, x_test):
 
 def theirs(x, y, x_test):
     # The number of epochs is fixed here as there, so scikit-learn's early end is switched off.
-    model = MLPRegressor(hidden_layer_sizes=(UNITS,), learning_rate_init=3e-3, batch_size=32, max_iter=EPOCHS,
-                         n_iter_no_change=EPOCHS, tol=0, random_state=0)
+    model = MLPRegressor(
+        hidden_layer_sizes=(UNITS,), learning_rate_init=3e-3, batch_size=32, max_iter=EPOCHS,
+        n_iter_no_change=EPOCHS, tol=0, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)

@@ -38,8 +38,8 @@ from pyggml._graph import (
 )
 
 __all__ = [
-    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "dropout", "exp", "linear", "log",
-    "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply", "negative",
+    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "dropout", "exp", "linear",
+    "log", "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply", "negative",
     "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus", "sqrt", "square", "step",
     "subtract", "sum", "tanh", "transpose",
 ]

@@ -57,7 +57,8 @@ def f32(*shape, seed=0):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(("stride", "dilation", "size"), [(1, 1, 3), (2, 1, 3), (1, 2, 2), (1, 1, 1)])
+@pytest.mark.parametrize(("stride", "dilation", "size"),
+                         [(1, 1, 3), (2, 1, 3), (1, 2, 2), (1, 1, 1)])
 def test_convolution(threads, stride, dilation, size):
     n, c, h, w, o = 3, 2, 5, 7, 4
     x, kernel, bias = f32(n, c, h, w), f32(size, size, c, o, seed=1), f32(o, seed=2)
