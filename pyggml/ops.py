@@ -12,6 +12,7 @@ from pyggml._graph import (
     cos,
     divide,
     exp,
+    expm1,
     linear,
     log,
     log_softmax,
@@ -24,6 +25,7 @@ from pyggml._graph import (
     reshape,
     sigmoid,
     sign,
+    silu,
     sin,
     softmax,
     softplus,
@@ -37,10 +39,10 @@ from pyggml._graph import (
 )
 
 __all__ = [
-    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "exp", "linear", "log",
-    "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply", "negative",
-    "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus", "sqrt", "square", "step",
-    "subtract", "sum", "tanh", "transpose",
+    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "exp", "expm1", "linear",
+    "log", "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply",
+    "negative", "relu", "reshape", "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "sqrt",
+    "square", "step", "subtract", "sum", "tanh", "transpose",
 ]
 
 
