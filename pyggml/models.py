@@ -45,6 +45,10 @@ class Compiled:
         for i, items in enumerate(_criterion.per_output(given, names, "metrics", ())):
             if items is None:
                 items = ()
+            if items and c.losses[i].labels == "none":
+                if len(names) == 1 or isinstance(given, dict):
+                    raise ValueError(f"metrics need labels, which output {names[i]!r} has not")
+                continue
             for item in items if isinstance(items, (list, tuple)) else [items]:
                 item = copy.copy(item) if isinstance(item, metrics.Metric) else item
                 metric = metrics.get(item, c.losses[i], c.output_shapes[i])
@@ -321,7 +325,7 @@ class Model(Layer):
             validation_data=validation_data, shuffle=shuffle, sample_weight=sample_weight,
             initial_epoch=initial_epoch, nbatch_logical=nbatch_logical)
 
-    def evaluate(self, x, y, batch_size=32, sample_weight=None, return_dict=False):
+    def evaluate(self, x, y=None, batch_size=32, sample_weight=None, return_dict=False):
         """Return the loss, and the metrics if there are any, over all rows.
 
         Parameters
