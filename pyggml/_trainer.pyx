@@ -19,7 +19,7 @@ from pyggml._arrays cimport Rows
 from pyggml._feed cimport Feed, load_batch
 from pyggml._forward cimport ForwardGraph
 from pyggml._graph cimport Graph, Tensor
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph
+from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
 from pyggml._forward import Predictor
@@ -105,7 +105,7 @@ cdef class Trainer:
                       for i in range(self.optimizer.n_slots)])
             for v in self.trained}
         self.gradients_sum = None
-        self.params = StepParams()
+        self.params = StepParams(self.optimizer.decay_biases)
         self.predictor = (model._predictor_of_program() if in_place
                           else Predictor(self.program, self.bindings))
         self.lock = self.predictor.lock
@@ -132,7 +132,10 @@ cdef class Trainer:
     # -- what a step is made of ----------------------------------------------------------
 
     def _use(self):
-        return "step" if self.nbatch_logical == self.batch_size else "accumulate"
+        # Where gradients are clipped, all of them are needed before the first step.
+        if self.nbatch_logical == self.batch_size and not self.optimizer.clips:
+            return "step"
+        return "accumulate"
 
     cdef TrainGraph train_graph(self, int64_t rows, str use):
         """Return the graph for a number of rows; a few are kept."""
@@ -192,13 +195,18 @@ cdef class Trainer:
 
     cdef int finish_window(self) except -1:
         """Update the weights from the gradients that were added up, if there are any."""
+        cdef double factor
         if self.window_rows == 0:
             return 0
         if self.apply_graph is None:
             self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
                                           self.slots, self.params)
+        factor = <double>self.batch_size / self.window_rows
+        if self.optimizer.clips:
+            clip_gradients(self.optimizer, self.trained, self.gradients_sum, factor)
+            factor = 1
         self.set_params()
-        self.apply_graph.apply(<float>(<double>self.batch_size / self.window_rows))
+        self.apply_graph.apply(<float>factor)
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0
