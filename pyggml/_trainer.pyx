@@ -100,10 +100,9 @@ cdef class Trainer:
         self._configure(batch_size, nbatch_logical, mask)
         self.bindings = {} if in_place else {v: v.clone() for v in self.program.variables}
         self.trained = [self.bindings.get(v, v) for v in self.program.variables if v.trainable]
-        self.slots = {
-            v: tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
-                      for i in range(self.optimizer.n_slots)])
-            for v in self.trained}
+        self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
+        self.idle_slots = {}
+        self.mode = model._training_mode()
         self.gradients_sum = None
         self.params = StepParams(self.optimizer.decay_biases)
         self.predictor = (model._predictor_of_program() if in_place
@@ -128,6 +127,31 @@ cdef class Trainer:
             self.graphs.clear()
         self.batch_size = batch_size
         self.nbatch_logical = logical
+
+    def _follow_freezing(self):
+        """Take over what was frozen and unfrozen since the graphs were made.
+
+        Weights that go on training keep their state; so do frozen ones, for when they go on.
+        """
+        cdef dict known
+        with self.lock:
+            self._alive()
+            mode = self.compiled._training_mode()
+            if mode == self.mode:
+                return
+            known = self.slots | self.idle_slots
+            trained = [self.bindings.get(v, v) for v in self.program.variables if v.trainable]
+            slots = {v: known.pop(v) if v in known else _slots(v, self.optimizer.n_slots)
+                     for v in trained}
+            gradients = None
+            if self.gradients_sum is not None:
+                gradients = _like([v for v in trained if v not in self.gradients_sum])
+                gradients |= {v: g for v, g in self.gradients_sum.items() if v in slots}
+            self.trained, self.slots, self.idle_slots = trained, slots, known
+            self.gradients_sum = gradients
+            self.graphs.clear()
+            self.apply_graph = None
+            self.mode = mode
 
     # -- what a step is made of ----------------------------------------------------------
 
@@ -441,6 +465,7 @@ cdef class Trainer:
             self.predictor = None
             self.bindings = {}
             self.slots = {}
+            self.idle_slots = {}
             self.gradients_sum = None
             self.trained = []
 
@@ -467,6 +492,12 @@ cdef class Trainer:
         held += 4 * n * self.optimizer.n_slots
         return (f"<Trainer of {self.compiled.name!r}: {n} trainable parameters, {held} bytes on "
                 f"CPU, batch {self.batch_size}, {self.steps} steps, {self.updates} updates>")
+
+
+cdef tuple _slots(Variable v, int n):
+    """State of the step rule for a weight, which always begins with 0."""
+    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
+                  for i in range(n)])
 
 
 cdef dict _like(list variables):

@@ -606,9 +606,7 @@ def get(identifier, loss=None, output_shape=None):
     if identifier in ("accuracy", "acc"):
         if loss is not None and loss.labels == "classes":
             chosen = SparseCategoricalAccuracy
-        elif output_shape is not None and output_shape[-1:] == (1,):
-            chosen = BinaryAccuracy
-        elif loss is not None and loss.link == "sigmoid":
+        elif (output_shape or ())[-1:] == (1,) or getattr(loss, "link", None) == "sigmoid":
             chosen = BinaryAccuracy
         else:
             chosen = CategoricalAccuracy
