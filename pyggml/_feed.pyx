@@ -41,6 +41,9 @@ cdef class Feed:
         self.x = [slot.accept(value) for slot, value in zip(inputs, program.split_inputs(x))]
         self.y = [slot.accept(value) for slot, value in
                   zip(loss.labels, criterion.split_labels(y))]
+        # Outputs whose loss takes no labels have none to be found.
+        self.label_index = [loss.labels.index(slot) if slot is not None else None
+                            for slot in loss.labels_of]
         self.w = []
         if loss.weights:
             self.w = [slot.accept(value) for slot, value in
@@ -73,7 +76,7 @@ cdef class Feed:
 
     def labels(self, int i, order, int64_t start, int64_t n):
         """Return rows of output i's labels as they were given, for metrics."""
-        cdef Rows rows = self.y[i]
+        cdef Rows rows = self.y[self.label_index[i]]
         return _take(rows, order, start, n)
 
     def weights(self, int i, order, int64_t start, int64_t n):
@@ -146,7 +149,9 @@ cdef int clean_masked(list inputs, object loss) except -1:
     cdef float * w
     cdef float * data
     cdef bint used, finite
-    for weight, label in zip(loss.weights, loss.labels):
+    for weight, label in zip(loss.weights, loss.labels_of):
+        if label is None:
+            continue
         n = weight.n_rows * weight.row_size
         size = label.n_rows * _elements(label)
         per = size // n

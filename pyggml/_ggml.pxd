@@ -11,6 +11,7 @@ cdef extern from "ggml.h" nogil:
         GGML_MAX_NAME
         GGML_MAX_N_THREADS
         GGML_DEFAULT_GRAPH_SIZE
+        GGML_N_TASKS_MAX
 
     enum ggml_status:
         GGML_STATUS_SUCCESS
@@ -30,6 +31,7 @@ cdef extern from "ggml.h" nogil:
         GGML_OP_MUL_MAT
         GGML_OP_OPT_STEP_ADAMW
         GGML_OP_OPT_STEP_SGD
+        GGML_OP_CUSTOM
 
     enum ggml_op_pool:
         GGML_OP_POOL_MAX
@@ -130,6 +132,7 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_sigmoid(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_silu(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_exp(ggml_context * ctx, ggml_tensor * a)
+    ggml_tensor * ggml_expm1(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_mul_mat(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     void ggml_mul_mat_set_prec(ggml_tensor * a, ggml_prec prec)
     ggml_tensor * ggml_scale(ggml_context * ctx, ggml_tensor * a, float s)

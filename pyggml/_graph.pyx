@@ -26,6 +26,7 @@ cdef extern from "activations.h" nogil:
         PG_ACT_SIGMOID
         PG_ACT_TANH
         PG_ACT_SOFTPLUS
+        PG_ACT_SILU
 
 
 class GraphFull(Exception):
@@ -487,6 +488,18 @@ def log(x):
 def exp(x):
     """Return the exponential."""
     return _unary(_ggml.ggml_exp, x)
+
+
+def expm1(x):
+    """Return ``exp(x) - 1``, without cancellation near 0."""
+    return _unary(_ggml.ggml_expm1, x)
+
+
+def silu(x):
+    """Return ``x * sigmoid(x)``."""
+    if _real(x).graph.fused:
+        return _carried(x, PG_ACT_SILU, 0.0, "silu")
+    return _named(_unary(_ggml.ggml_silu, x), "silu", x)
 
 
 def sin(x):

@@ -10,6 +10,8 @@ cdef class Trainer:
     cdef object optimizer
     cdef dict bindings
     cdef dict slots
+    cdef dict idle_slots
+    cdef object mode
     cdef dict gradients_sum
     cdef list trained
     cdef StepParams params

@@ -19,7 +19,7 @@ from pyggml._arrays cimport Rows
 from pyggml._feed cimport Feed, load_batch
 from pyggml._forward cimport ForwardGraph
 from pyggml._graph cimport Graph, Tensor
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph
+from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
 from pyggml._forward import Predictor
@@ -100,12 +100,11 @@ cdef class Trainer:
         self._configure(batch_size, nbatch_logical, mask)
         self.bindings = {} if in_place else {v: v.clone() for v in self.program.variables}
         self.trained = [self.bindings.get(v, v) for v in self.program.variables if v.trainable]
-        self.slots = {
-            v: tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
-                      for i in range(self.optimizer.n_slots)])
-            for v in self.trained}
+        self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
+        self.idle_slots = {}
+        self.mode = model._training_mode()
         self.gradients_sum = None
-        self.params = StepParams()
+        self.params = StepParams(self.optimizer.decay_biases)
         self.predictor = (model._predictor_of_program() if in_place
                           else Predictor(self.program, self.bindings))
         self.lock = self.predictor.lock
@@ -129,10 +128,38 @@ cdef class Trainer:
         self.batch_size = batch_size
         self.nbatch_logical = logical
 
+    def _follow_freezing(self):
+        """Take over what was frozen and unfrozen since the graphs were made.
+
+        Weights that go on training keep their state; so do frozen ones, for when they go on.
+        """
+        cdef dict known
+        with self.lock:
+            self._alive()
+            mode = self.compiled._training_mode()
+            if mode == self.mode:
+                return
+            known = self.slots | self.idle_slots
+            trained = [self.bindings.get(v, v) for v in self.program.variables if v.trainable]
+            slots = {v: known.pop(v) if v in known else _slots(v, self.optimizer.n_slots)
+                     for v in trained}
+            gradients = None
+            if self.gradients_sum is not None:
+                gradients = _like([v for v in trained if v not in self.gradients_sum])
+                gradients |= {v: g for v, g in self.gradients_sum.items() if v in slots}
+            self.trained, self.slots, self.idle_slots = trained, slots, known
+            self.gradients_sum = gradients
+            self.graphs.clear()
+            self.apply_graph = None
+            self.mode = mode
+
     # -- what a step is made of ----------------------------------------------------------
 
     def _use(self):
-        return "step" if self.nbatch_logical == self.batch_size else "accumulate"
+        # Where gradients are clipped, all of them are needed before the first step.
+        if self.nbatch_logical == self.batch_size and not self.optimizer.clips:
+            return "step"
+        return "accumulate"
 
     cdef TrainGraph train_graph(self, int64_t rows, str use):
         """Return the graph for a number of rows; a few are kept."""
@@ -191,13 +218,18 @@ cdef class Trainer:
 
     cdef int finish_window(self) except -1:
         """Update the weights from the gradients that were added up, if there are any."""
+        cdef double factor
         if self.window_rows == 0:
             return 0
         if self.apply_graph is None:
             self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
                                           self.slots, self.params)
+        factor = <double>self.batch_size / self.window_rows
+        if self.optimizer.clips:
+            clip_gradients(self.optimizer, self.trained, self.gradients_sum, factor)
+            factor = 1
         self.set_params()
-        self.apply_graph.apply(<float>(<double>self.batch_size / self.window_rows))
+        self.apply_graph.apply(<float>factor)
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0
@@ -431,6 +463,7 @@ cdef class Trainer:
             self.predictor = None
             self.bindings = {}
             self.slots = {}
+            self.idle_slots = {}
             self.gradients_sum = None
             self.trained = []
 
@@ -457,6 +490,12 @@ cdef class Trainer:
         held += 4 * n * self.optimizer.n_slots
         return (f"<Trainer of {self.compiled.name!r}: {n} trainable parameters, {held} bytes on "
                 f"CPU, batch {self.batch_size}, {self.steps} steps, {self.updates} updates>")
+
+
+cdef tuple _slots(Variable v, int n):
+    """State of the step rule for a weight, which always begins with 0."""
+    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
+                  for i in range(n)])
 
 
 cdef dict _like(list variables):

@@ -13,6 +13,7 @@ from pyggml._graph import (
     divide,
     dropout,
     exp,
+    expm1,
     linear,
     log,
     log_softmax,
@@ -25,6 +26,7 @@ from pyggml._graph import (
     reshape,
     sigmoid,
     sign,
+    silu,
     sin,
     softmax,
     softplus,
@@ -38,10 +40,10 @@ from pyggml._graph import (
 )
 
 __all__ = [
-    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "dropout", "exp", "linear",
-    "log", "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply", "negative",
-    "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus", "sqrt", "square", "step",
-    "subtract", "sum", "tanh", "transpose",
+    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "dropout", "exp",
+    "expm1", "linear", "log", "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum",
+    "multiply", "negative", "relu", "reshape", "sigmoid", "sign", "silu", "sin", "softmax",
+    "softplus", "sqrt", "square", "step", "subtract", "sum", "tanh", "transpose",
 ]
 
 

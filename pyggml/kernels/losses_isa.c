@@ -45,7 +45,9 @@ PG_INLINE vf element(const int kind, const params *c, vf p, vf t, vf *d) {
     case PG_LOSS_LOG_COSH: *d = v_tanh(e); return v_log_cosh(e);
     case PG_LOSS_BCE_LOGITS: *d = v_sub(v_sigmoid(p), t); return bce_logit(p, t);
     case PG_LOSS_BCE: {
-        vf lo = v_set1(CLIP), hi = v_set1(1.0f - CLIP), q = clip(lo, hi, p), r = v_sub(one, q);
+        /* 1 - p is clipped by itself: 1 - 1e-7 is not a float. */
+        vf lo = v_set1(CLIP), hi = v_set1(1.0f - CLIP), q = clip(lo, hi, p);
+        vf r = clip(lo, hi, v_sub(one, p));
         vm out = m_or(v_lt(p, lo), v_gt(p, hi));
         *d = v_sel(out, zero, v_div(v_sub(q, t), v_mul(q, r)));
         return v_neg(v_add(t_log(t, q), t_log(v_sub(one, t), r)));
