@@ -5,7 +5,8 @@ import copy
 from pyggml import _criterion, _wiring, losses, metrics, optimizers, training
 from pyggml._forward import Predictor
 from pyggml._program import Program
-from pyggml._trainer import Trainer, check_precision
+from pyggml._snapshot import check_precision
+from pyggml._trainer import Trainer
 from pyggml.layers.base import Layer, Symbol, assign_all, positive_int, unique_name
 from pyggml.layers.input import Input, InputLayer
 
