@@ -67,7 +67,7 @@ cdef class Carriers:
     cdef int loss(self, _ggml.ggml_tensor * key, int kind, float param0, float param1,
                   double scale, _ggml.ggml_tensor * labels, _ggml.ggml_tensor * weights,
                   bint weight_rows) except -1
-    cdef int set_rng(self, uint64_t seed, uint64_t step) except -1
+    cdef void set_rng(self, uint64_t seed, uint64_t step) noexcept nogil
     cdef pg_carrier * grow(self) except NULL
 
 

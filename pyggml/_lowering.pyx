@@ -228,12 +228,13 @@ cdef class Carriers:
         c.weight_rows = weight_rows
         return 0
 
-    cdef int set_rng(self, uint64_t seed, uint64_t step) except -1:
-        cdef _Stream stream
-        for stream in self.streams:
-            stream.rng.seed = seed
-            stream.rng.step = step
-        return 0
+    cdef void set_rng(self, uint64_t seed, uint64_t step) noexcept nogil:
+        """Choose the random numbers that dropout draws next."""
+        cdef int i
+        for i in range(self.count):
+            if self.items[i].rng is not NULL:
+                self.items[i].rng.seed = seed
+                self.items[i].rng.step = step
 
 
 cdef class Lowered:

@@ -2,8 +2,15 @@ from libc.stdint cimport int64_t, uint64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._lowering cimport Carriers
 from pyggml._runtime cimport Buffer, Context, Scheduler
 from pyggml._variable cimport Variable
+
+
+cdef struct _Mask:
+    float * data
+    int64_t n
+    double rate
 
 
 cdef class StepParams:
@@ -16,6 +23,7 @@ cdef class StepParams:
 
 cdef class TrainGraph:
     cdef readonly Graph graph
+    cdef Carriers carriers
     cdef readonly list inputs
     cdef readonly object loss
     cdef Scheduler scheduler
@@ -24,11 +32,17 @@ cdef class TrainGraph:
     cdef float * seed
     cdef readonly dict targets
     cdef int64_t evaluations
+    cdef _Mask * masks
+    cdef int n_masks
     cdef bint accumulating
     cdef int _redirect_gradients(self, dict gradients) except -1
     cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1
     cdef float evaluate(self, float weight) except? -1
-    cdef int draw_masks(self, uint64_t seed, uint64_t step) except -1
+    cdef bint compute(self, float weight) noexcept nogil
+    cdef int raise_unfinished(self) except -1
+    cdef bint exhausted(self) noexcept
+    cdef int _list_masks(self) except -1
+    cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil
 
 
 cdef class ApplyGraph:
