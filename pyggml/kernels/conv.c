@@ -4,11 +4,11 @@
 
 #include "activations.h"
 #include "conv_flat.h"
+#include "conv_paths.h"
 #include "gemm.h"
 #include "isa.h"
 #include "pool.h"
 #include "scratch.h"
-#include "thread_shim.h"
 
 /* Multiply-adds below which one thread is faster than several. */
 #define PARALLEL 200000.0
@@ -28,6 +28,12 @@ static int valid(const pg_conv *c) {
 
 static int empty(const pg_conv *c) {
     return c->n <= 0 || c->ic <= 0 || c->oc <= 0 || c->oh <= 0 || c->ow <= 0;
+}
+
+int pg_conv_threads(const pg_conv *c) {
+    double work = (double)(c->n * c->oc) * (double)(c->ic / c->groups * c->kh * c->kw) *
+                  (double)(c->oh * c->ow);
+    return work < PARALLEL ? 1 : pg_get_num_threads();
 }
 
 /* ---- padded images ---- */
@@ -121,16 +127,14 @@ static void flat_part(void *ctx, int part) {
     }
 }
 
-static int run_flat(flat_job *j, const int32_t *tap, const float *weights, pg_int row_step,
+static int run_flat(flat_job *j, const pg_conv *c, const int32_t *tap, const float *weights, pg_int row_step,
                     pg_int group_step, pg_int packed_floats, float *packed) {
     j->packed_group = packed_floats;
     for (pg_int g = 0; g < j->groups; g++)
         pg_isa->conv_pack(j->flat.rows, j->flat.taps, weights + g * group_step, row_step, tap,
                           packed + g * packed_floats);
     j->flat.packed = packed;
-    double work = (double)j->images * (double)j->groups * (double)j->flat.rows *
-                  (double)j->flat.taps * (double)(j->flat.oh * j->flat.ow);
-    int threads = work < PARALLEL ? 1 : pg_get_num_threads();
+    int threads = pg_conv_threads(c);
     j->splits = j->images >= threads ? 1 : pg_ceil_div(threads, j->images);
     j->parts = (int)pg_min(threads, j->images * j->splits);
     pg_parallel(j->parts, flat_part, j);
@@ -156,6 +160,8 @@ int pg_conv_forward(const pg_conv *c, const float *x, const float *weights, cons
     padded p = pad_shape(ic, c->h, c->w, c->ph, c->pw, c->sh, c->sw,
                          (c->oh - 1) * c->sh + (c->kh - 1) * c->dh + 1,
                          (c->ow - 1) * c->sw + (c->kw - 1) * c->dw + 1);
+    if (pg_isa->conv_last_better(oc, c->oh * c->ow, (c->oh - 1) * p.cols + c->ow))
+        return pg_conv_last_forward(c, x, weights, bias, act, act_param, y);
     int32_t *tap;
     float *packed;
     int32_t *offset = tables(taps, c->groups, oc, &tap, &packed);
@@ -172,7 +178,7 @@ int pg_conv_forward(const pg_conv *c, const float *x, const float *weights, cons
     j.dst_group = oc * c->oh * c->ow, j.dst_image = c->oc * c->oh * c->ow;
     j.flat = (pg_flat){.rows = oc, .taps = taps, .offset = offset, .pitch = p.cols, .oh = c->oh,
                        .ow = c->ow};
-    int rc = run_flat(&j, tap, weights, taps, oc * taps, oc * taps, packed);
+    int rc = run_flat(&j, c, tap, weights, taps, oc * taps, oc * taps, packed);
     if (rc == PG_OK && j.splits > 1 && act != PG_ACT_RELU && act != PG_ACT_LINEAR)
         pg_act_forward(act, act_param, c->n * j.dst_image, y, y);
     return rc;
@@ -185,6 +191,10 @@ static int backward_data_unit_stride(const pg_conv *c, const float *dy, const fl
     const pg_int top = pg_max(0, (c->kh - 1) * c->dh - c->ph);
     const pg_int left = pg_max(0, (c->kw - 1) * c->dw - c->pw);
     padded p = pad_shape(oc, c->oh, c->ow, top, left, 1, 1, c->h + c->ph + top, c->w + c->pw + left);
+    if (pg_isa->conv_last_better(ic, c->h * c->w, (c->h - 1) * p.cols + c->w)) {
+        int rc = pg_conv_last_backward_data(c, dy, weights, dx);
+        if (rc != PG_EINVAL) return rc;
+    }
     int32_t *tap;
     float *packed;
     int32_t *offset = tables(taps, c->groups, ic, &tap, &packed);
@@ -202,7 +212,7 @@ static int backward_data_unit_stride(const pg_conv *c, const float *dy, const fl
     j.dst_group = ic * c->h * c->w, j.dst_image = c->ic * c->h * c->w;
     j.flat = (pg_flat){.rows = ic, .taps = taps, .offset = offset, .pitch = p.cols, .oh = c->h,
                        .ow = c->w};
-    return run_flat(&j, tap, weights, kk, oc * ic * kk, ic * taps, packed);
+    return run_flat(&j, c, tap, weights, kk, oc * ic * kk, ic * taps, packed);
 }
 
 /* ---- gradient of the data with strides: columns = weights' dy, then added where they belong ---- */
@@ -264,9 +274,7 @@ int pg_conv_backward_data(const pg_conv *c, const float *dy, const float *weight
     }
     if (c->sh == 1 && c->sw == 1) return backward_data_unit_stride(c, dy, weights, dx);
     data_job j = {.c = c, .dy = dy, .weights = weights, .dx = dx};
-    double work = (double)(c->n * c->oc) * (double)(c->ic / c->groups * c->kh * c->kw) *
-                  (double)(c->oh * c->ow);
-    j.parts = work < PARALLEL ? 1 : pg_parts(c->n * c->groups, 1);
+    j.parts = (int)pg_min(pg_conv_threads(c), c->n * c->groups);
     pg_parallel(j.parts, data_part, &j);
     return (int)pg_load(&j.status);
 }
@@ -339,11 +347,12 @@ int pg_conv_backward_weight(const pg_conv *c, const float *x, const float *dy, f
         if (c->oc > 0) memset(dweights, 0, (size_t)(c->oc * taps) * sizeof(float));
         return PG_OK;
     }
+    if (pg_isa->conv_last_acc(c->oc / c->groups, ic, c->kh * c->kw) > 0)
+        return pg_conv_last_backward_weight(c, x, dy, dweights);
     padded p = pad_shape(ic, c->h, c->w, c->ph, c->pw, c->sh, c->sw,
                          (c->oh - 1) * c->sh + (c->kh - 1) * c->dh + 1,
                          (c->ow - 1) * c->sw + (c->kw - 1) * c->dw + 1);
-    double work = (double)(c->n * c->oc) * (double)taps * (double)(c->oh * c->ow);
-    int threads = work < PARALLEL ? 1 : pg_get_num_threads();
+    int threads = pg_conv_threads(c);
     weight_job j = {.c = c, .pad = p, .x = x, .dy = dy};
     j.parts = (int)pg_min(threads, c->n);
     j.splits = (int)pg_max(1, pg_min(threads / j.parts, pg_ceil_div(c->oc / c->groups, 4)));

@@ -5,6 +5,7 @@
 
 #include "activations.h"
 #include "conv_flat.h"
+#include "conv_last.h"
 #include "gemm.h"
 #include "pooling.h"
 #include "steps.h"
@@ -79,6 +80,21 @@
     X(void, conv_dots,                                                                            \
       (pg_int rows, pg_int taps, pg_int images, pg_int n, const float *dy, pg_int dy_ld,          \
        pg_int dy_step, const float *x, pg_int x_step, const int32_t *offset, float *out))         \
+    /* conv_last_isa.c */                                                                         \
+    X(void, conv_to_last,                                                                         \
+      (pg_int channels, pg_int h, pg_int w, pg_int rows, pg_int cols, const float *src,           \
+       float *dst, pg_int pitch))                                                                 \
+    X(size_t, conv_last_size, (pg_int outs, pg_int k))                                            \
+    X(void, conv_last_pack,                                                                       \
+      (pg_int outs, pg_int k, const float *w, pg_int rs, const int32_t *tap, float *dst))         \
+    X(void, conv_last, (const pg_last *f, const float *image, pg_int r0, pg_int r1, float *y))    \
+    X(void, conv_last_pack_dy, (pg_int outs, pg_int positions, const float *dy, float *dst))      \
+    X(void, conv_last_dots,                                                                       \
+      (const pg_last_dots *f, const float *dy, const float *image, float *acc))                   \
+    X(size_t, conv_last_acc, (pg_int outs, pg_int ins, pg_int taps))                              \
+    X(int, conv_last_better, (pg_int outs, pg_int used, pg_int all))                              \
+    X(void, conv_last_collect,                                                                    \
+      (pg_int outs, pg_int ins, pg_int taps, const float *acc, float beta, float *dw))            \
     /* pooling.h */                                                                               \
     X(void, max_pool, (const pg_pool2d *p, const float *x, float *y))                             \
     X(void, max_pool_backward, (const pg_pool2d *p, const float *x, const float *dy, float *dx))  \

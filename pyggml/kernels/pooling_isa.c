@@ -54,9 +54,9 @@ void PG_FN(max_pool_backward)(const pg_pool2d *p, const float *x, const float *d
                 int top = (m0 >= m1) | (m0 != m0), l0 = (x0 >= x1) | (x0 != x0);
                 int l1 = (x2 >= x3) | (x2 != x2);
                 da[2 * c] = top & l0 ? d : 0.0f;
-                da[2 * c + 1] = top & !l0 ? d : 0.0f;
-                db[2 * c] = !top & l1 ? d : 0.0f;
-                db[2 * c + 1] = !top & !l1 ? d : 0.0f;
+                da[2 * c + 1] = top & (l0 ^ 1) ? d : 0.0f;
+                db[2 * c] = (top ^ 1) & l1 ? d : 0.0f;
+                db[2 * c + 1] = (top ^ 1) & (l1 ^ 1) ? d : 0.0f;
             }
         }
         return;
