@@ -150,6 +150,18 @@ def test_extreme_predictions(name):
     check(name, name, y, np.float32([[1e4, 1e4, -1e4, -1e4]]))
 
 
+@pytest.mark.parametrize("name", ["mse", "mae", "huber", "log_cosh"])
+def test_gradients_of_small_errors_keep_their_digits(name):
+    y, e = np.zeros((1, 7), np.float32), np.float32(1e-4 * normal(1, 7))
+    _, gradient = loss_and_gradient(name, y, e)
+    assert relative_error(gradient, reference.loss(name, y, e).grad) < 1e-5
+
+
+def test_log_cosh_around_the_change_to_linear():
+    e = np.float32([[-9.1, -9, -8.9, 0, 3, 8.5, 8.99, 9, 9.01, 20]])
+    check("log_cosh", "log_cosh", np.zeros_like(e), e)
+
+
 def test_crossentropy_of_extreme_logits():
     logits = np.float32([[1000, 0, -1000]])
     for label, loss in ((0, 0), (1, 1000), (2, 2000)):
