@@ -1,8 +1,6 @@
 # cython: language_level=3
 """ggml-opt's context: forward, backward and step of one network at one batch size."""
 
-import math
-
 cimport cython
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t

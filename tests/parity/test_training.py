@@ -103,27 +103,27 @@ def test_losses_and_their_gradients(name):
                       lambda p: loss(p, torch.tensor(y).double()))
 
 
-O, T = pyggml.optimizers, torch.optim
+mine, theirs = pyggml.optimizers, torch.optim
 RULES = {
-    "sgd": (O.SGD(0.05), lambda w: T.SGD(w, 0.05)),
-    "momentum": (O.SGD(0.02, momentum=0.9), lambda w: T.SGD(w, 0.02, momentum=0.9)),
-    "nesterov": (O.SGD(0.02, momentum=0.9, nesterov=True),
-                 lambda w: T.SGD(w, 0.02, momentum=0.9, nesterov=True)),
-    "adam": (O.Adam(0.003), lambda w: T.Adam(w, 0.003)),
-    "adamw": (O.AdamW(0.003, weight_decay=0.1), lambda w: T.AdamW(w, 0.003, weight_decay=0.1)),
-    "adagrad": (O.Adagrad(0.02, initial_accumulator_value=0.1, epsilon=0),
-                lambda w: T.Adagrad(w, 0.02, initial_accumulator_value=0.1, eps=0)),
+    "sgd": (mine.SGD(0.05), lambda w: theirs.SGD(w, 0.05)),
+    "momentum": (mine.SGD(0.02, momentum=0.9), lambda w: theirs.SGD(w, 0.02, momentum=0.9)),
+    "nesterov": (mine.SGD(0.02, momentum=0.9, nesterov=True),
+                 lambda w: theirs.SGD(w, 0.02, momentum=0.9, nesterov=True)),
+    "adam": (mine.Adam(0.003), lambda w: theirs.Adam(w, 0.003)),
+    "adamw": (mine.AdamW(0.003, weight_decay=0.1),
+              lambda w: theirs.AdamW(w, 0.003, weight_decay=0.1)),
+    "adagrad": (mine.Adagrad(0.02, initial_accumulator_value=0.1, epsilon=0),
+                lambda w: theirs.Adagrad(w, 0.02, initial_accumulator_value=0.1, eps=0)),
 }
 
 
 @pytest.mark.parametrize("limit", [None, 0.1])
 @pytest.mark.parametrize("rule", RULES)
 def test_fifty_steps(rule, limit):
-    mine, make = RULES[rule]
-    mine = type(mine)(**(mine.get_config() | {"global_clipnorm": limit}))
-    model, theirs, forward = both("tanh")
-    model.compile(mine, "mse")
-    optimizer = make(theirs)
+    given, make = RULES[rule]
+    model, weights, forward = both("tanh")
+    model.compile(type(given)(**(given.get_config() | {"global_clipnorm": limit})), "mse")
+    optimizer = make(weights)
     batches = [(np.float32(normal(9, 5, seed=i)), np.float32(normal(9, 3, seed=i + 9)))
                for i in range(3)]
     with pyggml.Trainer(model, batch_size=9) as trainer:
@@ -134,8 +134,8 @@ def test_fifty_steps(rule, limit):
             expected = F.mse_loss(forward(x), torch.tensor(y).double())
             expected.backward()
             if limit is not None:
-                torch.nn.utils.clip_grad_norm_(theirs, limit)
+                torch.nn.utils.clip_grad_norm_(weights, limit)
             optimizer.step()
             assert loss == pytest.approx(expected.item(), rel=1e-4)
-        for got, want in zip(trainer.get_weights(), theirs, strict=True):
+        for got, want in zip(trainer.get_weights(), weights, strict=True):
             assert relative_error(got, want.detach().numpy()) < 1e-4
