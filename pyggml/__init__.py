@@ -20,6 +20,7 @@ from pyggml import (  # noqa: E402 - only after the library is known to fit
     optimizers,
 )
 from pyggml._random import set_seed  # noqa: E402
+from pyggml._snapshot import Snapshot, snapshot_free  # noqa: E402
 from pyggml._trainer import Trainer  # noqa: E402
 from pyggml._variable import Variable  # noqa: E402
 from pyggml.history import History  # noqa: E402
@@ -27,7 +28,7 @@ from pyggml.layers.input import Input  # noqa: E402
 from pyggml.models import Model, Sequential  # noqa: E402
 
 __all__ = [
-    "History", "Input", "Model", "Sequential", "Trainer", "Variable", "activations",
+    "History", "Input", "Model", "Sequential", "Snapshot", "Trainer", "Variable", "activations",
     "get_num_threads", "initializers", "layers", "losses", "metrics", "ops", "optimizers",
-    "set_num_threads", "set_seed",
+    "set_num_threads", "set_seed", "snapshot_free",
 ]

@@ -31,6 +31,7 @@ class Built:
         self.total = None
         self.labels, self.labels_of, self.weights = [], [], []
         self.parts, self.predictions, self.divisors = [], [], []
+        self.intake = None  # made by _feed at first use
 
 
 class Criterion:

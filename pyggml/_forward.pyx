@@ -23,7 +23,7 @@ from pyggml._graph import GraphFull
 cnp.import_array()
 
 
-def build(make, Py_ssize_t batch_size, bint training, dict bindings):
+def build(make, Py_ssize_t batch_size, bint training, dict bindings, trained=None):
     """Build a graph by ``make(graph)``, with as much capacity as it turns out to need.
 
     Returns
@@ -33,7 +33,7 @@ def build(make, Py_ssize_t batch_size, bint training, dict bindings):
     """
     capacity = 1024
     while True:
-        graph = Graph(batch_size, training, bindings, capacity)
+        graph = Graph(batch_size, training, bindings, capacity, trained)
         try:
             return graph, make(graph)
         except GraphFull:
@@ -109,14 +109,16 @@ class Predictor:
     ----------
     program : Program
     bindings : dict
+    lock : context manager, optional
+        Held while computing; re-entrant. By default one of its own.
     """
 
     max_graphs = 12  # batch sizes are powers of two or the caller's own
 
-    def __init__(self, program, bindings):
+    def __init__(self, program, bindings, lock=None):
         self.program = program
         self.bindings = bindings
-        self.lock = threading.RLock()
+        self.lock = threading.RLock() if lock is None else lock
         self._graphs = OrderedDict()
 
     def graph(self, batch_size, criterion=None):

@@ -90,6 +90,7 @@ cdef extern from "ggml.h" nogil:
     const char * ggml_op_desc(const ggml_tensor * t)
 
     int64_t ggml_nelements(const ggml_tensor * tensor)
+    int64_t ggml_time_us()
     size_t ggml_nbytes(const ggml_tensor * tensor)
     bint ggml_is_contiguous(const ggml_tensor * tensor)
     size_t ggml_tensor_overhead()

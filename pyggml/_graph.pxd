@@ -22,6 +22,7 @@ cdef class Graph:
     cdef readonly bint training
     cdef readonly size_t capacity
     cdef readonly dict bindings
+    cdef readonly object trained
     cdef readonly dict aliases
     cdef readonly list variables
     cdef readonly list masks

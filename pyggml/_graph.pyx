@@ -79,14 +79,17 @@ cdef class Graph:
         Variables to use in place of others: a trainer's own copies in place of the model's.
     capacity : int
         How many tensors the graph has room for.
+    trained : set of Variable, optional
+        Those that get a gradient in a training graph; by default those that are trainable now.
     """
 
     def __cinit__(self, Py_ssize_t batch_size, bint training=False, dict bindings=None,
-                  size_t capacity=4096):
+                  size_t capacity=4096, trained=None):
         self.batch_size = batch_size
         self.training = training
         self.capacity = capacity
         self.bindings = {} if bindings is None else bindings
+        self.trained = trained
         self.aliases = {}
         self.variables = []
         self.masks = []
@@ -124,7 +127,8 @@ cdef class Graph:
         ptr = _new(self.weights, bound.storage_shape(), _ggml.GGML_TYPE_F32)
         _ggml.ggml_backend_tensor_alloc(bound.buffer.ptr, ptr, bound.data)
         _ggml.ggml_set_name(ptr, bound.name.encode()[:50])
-        t = self.wrap(ptr, bound.storage_shape(), self.training and variable.trainable)
+        moves = variable.trainable if self.trained is None else variable in self.trained
+        t = self.wrap(ptr, bound.storage_shape(), self.training and moves)
         if t.requires_grad:
             _ggml.ggml_set_param(ptr)
             self.variables.append(bound)

@@ -6,6 +6,12 @@ from pyggml._runtime cimport Buffer, Context, Scheduler
 from pyggml._variable cimport Variable
 
 
+cdef struct _Mask:
+    float * data
+    int64_t n
+    double rate
+
+
 cdef class StepParams:
     """What the step rule reads: one set with weight decay, one without."""
     cdef readonly Variable decayed
@@ -24,11 +30,17 @@ cdef class TrainGraph:
     cdef float * seed
     cdef readonly dict targets
     cdef int64_t evaluations
+    cdef _Mask * masks
+    cdef int n_masks
     cdef bint accumulating
     cdef int _redirect_gradients(self, dict gradients) except -1
     cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1
     cdef float evaluate(self, float weight) except? -1
-    cdef int draw_masks(self, uint64_t seed, uint64_t step) except -1
+    cdef bint compute(self, float weight) noexcept nogil
+    cdef int raise_unfinished(self) except -1
+    cdef bint exhausted(self) noexcept
+    cdef int _list_masks(self) except -1
+    cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil
 
 
 cdef class ApplyGraph:

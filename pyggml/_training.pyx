@@ -4,6 +4,7 @@
 cimport cython
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from pyggml cimport _ggml
@@ -109,14 +110,17 @@ cdef class TrainGraph:
     params : StepParams
     gradients : dict of Variable to Variable, optional
         Where gradients are added up. Given, the optimizer does not step.
+    trained : set of Variable, optional
+        Those of the program to train; by default those that are trainable now.
     """
 
     def __cinit__(self):
         self.opt = NULL
         self.seed = NULL
+        self.masks = NULL
 
     def __init__(self, program, criterion, Py_ssize_t batch_size, dict bindings, str rule,
-                 dict slots, StepParams params, dict gradients=None):
+                 dict slots, StepParams params, dict gradients=None, trained=None):
         cdef _ggml.ggml_opt_params p
         cdef Tensor first, total
         cdef Graph graph
@@ -126,7 +130,8 @@ cdef class TrainGraph:
             outputs = program.run(graph, [slot.tensor for slot in inputs], True)
             return inputs, criterion.build(graph, outputs)
 
-        self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings)
+        self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings,
+                                                      trained)
         graph = self.graph
         total = self.loss.total
         if not graph.variables:
@@ -137,6 +142,7 @@ cdef class TrainGraph:
             raise ValueError(f"the loss must have shape (1,), got {total.shape}")
         graph.allocate()
         _check_size(graph, total.ptr)
+        self._list_masks()
 
         self.accumulating = gradients is not None
         self.targets = gradients
@@ -204,46 +210,60 @@ cdef class TrainGraph:
             set_step(self.graph, t, by_pointer[<size_t>t.src[0]], rule, slots, params)
         return 0
 
-    cdef float evaluate(self, float weight) except? -1:
-        """Run forward and backward, and the step unless accumulating; return the loss.
+    cdef bint compute(self, float weight) noexcept nogil:
+        """Run forward and backward, and the step unless accumulating; threads are set up.
 
-        ``weight`` multiplies the gradients that are accumulated.
+        ``weight`` multiplies the gradients that are accumulated. False where ggml did not finish.
         """
         cdef uint32_t bits
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
+        self.seed[0] = weight
+        _ggml.ggml_opt_eval(self.opt, NULL)
+        _ggml.ggml_opt_alloc(self.opt, True)
+        memcpy(&bits, self.loss_value, sizeof(float))
+        return bits != _unwritten
+
+    cdef float evaluate(self, float weight) except? -1:
+        """Compute once, as :meth:`compute` does, and return the loss."""
+        cdef bint finished
         lock = self.scheduler.enter_compute()
         try:
             with nogil:
-                self.seed[0] = weight
-                _ggml.ggml_opt_eval(self.opt, NULL)
-                _ggml.ggml_opt_alloc(self.opt, True)
+                finished = self.compute(weight)
         finally:
             if lock is not None:
                 lock.release()
-        memcpy(&bits, self.loss_value, sizeof(float))
-        if bits == _unwritten:
-            raise RuntimeError("ggml did not finish the computation; the loss was not written")
+        if not finished:
+            self.raise_unfinished()
         return self.loss_value[0]
 
-    @property
-    def exhausted(self):
-        """Whether ggml-opt's period is about to end, so that the graph must be made anew."""
-        return self.accumulating and self.evaluations + 2 >= _endless
+    cdef int raise_unfinished(self) except -1:
+        raise RuntimeError("ggml did not finish the computation; the loss was not written")
 
-    cdef int draw_masks(self, uint64_t seed, uint64_t step) except -1:
+    cdef bint exhausted(self) noexcept:
+        """Whether ggml-opt's period is about to end, so that the graph must be made anew."""
+        return self.accumulating and self.evaluations + 1024 >= _endless
+
+    cdef int _list_masks(self) except -1:
         cdef Tensor mask
-        cdef uint64_t stream = 0
-        cdef double rate
-        cdef int64_t n
-        cdef float * data
-        for mask, rate in self.graph.masks:
-            data = <float *>mask.ptr.data
-            n = _ggml.ggml_nelements(mask.ptr)
-            with nogil:
-                pg_dropout_mask(data, n, rate, seed, step, stream)
-            stream += 1
+        cdef int i
+        self.n_masks = len(self.graph.masks)
+        if self.n_masks == 0:
+            return 0
+        self.masks = <_Mask *>malloc(self.n_masks * sizeof(_Mask))
+        if self.masks is NULL:
+            raise MemoryError
+        for i in range(self.n_masks):
+            mask, self.masks[i].rate = self.graph.masks[i]
+            self.masks[i].data = <float *>mask.ptr.data
+            self.masks[i].n = _ggml.ggml_nelements(mask.ptr)
         return 0
+
+    cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil:
+        cdef int i
+        for i in range(self.n_masks):
+            pg_dropout_mask(self.masks[i].data, self.masks[i].n, self.masks[i].rate, seed, step, i)
 
     @property
     def nbytes(self):
@@ -251,6 +271,7 @@ cdef class TrainGraph:
         return self.graph.buffer.nbytes + self.scheduler.nbytes
 
     def __dealloc__(self):
+        free(self.masks)
         if self.opt is not NULL:
             _ggml.ggml_opt_free(self.opt)
             self.opt = NULL

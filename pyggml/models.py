@@ -6,7 +6,8 @@ from pyggml import _freezing, _serialize, _wiring, optimizers, training
 from pyggml._compiled import Compiled, check_metrics, resolve
 from pyggml._forward import Predictor
 from pyggml._program import Program
-from pyggml._trainer import Trainer, check_precision
+from pyggml._snapshot import check_precision
+from pyggml._trainer import Trainer
 from pyggml.layers.base import Layer, Symbol, assign_all, positive_int
 from pyggml.layers.input import Input, InputLayer
 
