@@ -131,7 +131,7 @@ cdef class TrainGraph:
             return inputs, criterion.build(graph, outputs)
 
         self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings,
-                                                      trained)
+                                                     trained)
         graph = self.graph
         total = self.loss.total
         if not graph.variables:
