@@ -95,22 +95,20 @@ cdef class Engine:
             if mode == self.mode:
                 return
             known = self.slots | self.idle_slots
-            self.moving = frozenset([v for v in self.program.variables if v.trainable])
-            trained = [self.bindings.get(v, v) for v in self.program.variables
-                       if v in self.moving]
+            moving = frozenset([v for v in self.program.variables if v.trainable])
+            trained = [self.bindings.get(v, v) for v in self.program.variables if v in moving]
             slots = {v: known.pop(v) if v in known else _slots(v, self.optimizer.n_slots)
                      for v in trained}
             gradients = None
             if self.gradients_sum is not None:
                 gradients = like([v for v in trained if v not in self.gradients_sum])
                 gradients |= {v: g for v, g in self.gradients_sum.items() if v in slots}
-            self.trained, self.slots, self.idle_slots = trained, slots, known
-            self.gradients_sum = gradients
-            self.gradients_given = None
-            self.apply_given = None
-            self.graphs.clear()
+            self.moving, self.trained = moving, trained
+            self.slots, self.idle_slots = slots, known
+            self.gradients_sum, self.gradients_given = gradients, None
             self.main = None
-            self.apply_graph = None
+            self.graphs.clear()
+            self.apply_graph = self.apply_given = None
             self.mode = mode
 
     # -- graphs --------------------------------------------------------------------------

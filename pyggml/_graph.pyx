@@ -494,11 +494,6 @@ def exp(x):
     return _unary(_ggml.ggml_exp, x)
 
 
-def expm1(x):
-    """Return ``exp(x) - 1``, without cancellation near 0."""
-    return _unary(_ggml.ggml_expm1, x)
-
-
 def silu(x):
     """Return ``x * sigmoid(x)``."""
     if _real(x).graph.fused:

@@ -268,7 +268,7 @@ cdef class Trainer(Engine):
         ----------
         gradients : dict of str to array_like
             One for every trainable weight, by name and shape as :meth:`gradients` returns them:
-            averaged over workers, clipped, or computed elsewhere.
+            averaged over workers, or computed elsewhere. The optimizer clips them as its own.
 
         Raises
         ------

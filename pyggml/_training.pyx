@@ -1,8 +1,6 @@
 # cython: language_level=3
 """ggml-opt's context: forward, backward and step of one network at one batch size."""
 
-import math
-
 cimport cython
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -130,7 +128,7 @@ cdef class TrainGraph:
             return inputs, criterion.build(graph, outputs)
 
         self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings,
-                                                      trained)
+                                                     trained)
         graph = self.graph
         self.carriers = graph.carriers
         total = self.loss.total

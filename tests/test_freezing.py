@@ -23,7 +23,8 @@ X, Y = np.float32(normal(8, 3)), np.float32(normal(8, 2, seed=1))
 
 
 def model_of(kind, optimizer="adam"):
-    stack = [layers.Dense(n, "tanh", name=name) for n, name in zip((4, 5, 4, 2), NAMES, strict=True)]
+    stack = [layers.Dense(n, "tanh", name=name)
+             for n, name in zip((4, 5, 4, 2), NAMES, strict=True)]
     if kind == "sequential":
         model = pyggml.Sequential([pyggml.Input((3,)), *stack])
     else:
@@ -41,9 +42,10 @@ def frozen(model):
 
 def moved(model, before):
     """Names of the layers in which any bit has changed."""
-    after = {name: model.get_layer(name).get_weights() for name in NAMES}
+    after = weights(model)
     return [name for name in NAMES
-            if any(a.tobytes() != b.tobytes() for a, b in zip(before[name], after[name], strict=True))]
+            if any(a.tobytes() != b.tobytes()
+                   for a, b in zip(before[name], after[name], strict=True))]
 
 
 def weights(model):
@@ -76,7 +78,8 @@ def test_wrong_ranges_names_and_prefixes_change_nothing(kind):
     for arguments, error, word in (
             ({"from_": 7}, ValueError, "from_"), ({"to": -7}, ValueError, "to"),
             ({"from_": 3, "to": 1}, ValueError, "from_"), ({"from_": 1.5}, TypeError, "from_"),
-            ({"from_": "no"}, ValueError, "no"), ({"layer_names": ["head", "no"]}, ValueError, "no"),
+            ({"from_": "no"}, ValueError, "no"),
+            ({"layer_names": ["head", "no"]}, ValueError, "no"),
             ({"layer_names": []}, ValueError, "layer_names"),
             ({"prefix": "block2_"}, ValueError, "block2_"), ({"prefix": 3}, TypeError, "prefix")):
         with pytest.raises(error, match=word):

@@ -199,6 +199,31 @@ def test_clipping_in_fit_counts_the_short_last_batch_by_its_rows():
     assert model.get_weights()[0][0, 0] == pytest.approx(0.1 * 2 * 0.2 + 0.1 * 1.0, rel=1e-5)
 
 
+@pytest.mark.parametrize("common", COMMON)
+@pytest.mark.parametrize("rule", ["nesterov", "adam", "rmsprop both", "lion"])
+def test_every_way_to_step_is_the_same(rule, common):
+    x = np.concatenate([x for x, _ in BATCHES])
+    y = np.concatenate([y for _, y in BATCHES])
+    rows = np.arange(21).reshape(3, 7)
+    losses, expected = run(network(pair(rule, **COMMON[common])[0], None)[0], 6)
+
+    model, _ = network(pair(rule, **COMMON[common])[0], None)
+    with pyggml.Trainer(model, batch_size=7) as trainer:
+        many = trainer.step_many(x, y, np.concatenate([rows, rows]))
+        assert many.tolist() == losses
+        assert [w.tobytes() for w in trainer.get_weights()] == [w.tobytes() for w in expected]
+
+    with pyggml.Trainer(model, batch_size=7) as trainer:
+        for i in range(6):
+            trainer.apply_gradients(trainer.gradients(*BATCHES[i % 3]))
+        for got, want in zip(trainer.get_weights(), expected, strict=True):
+            assert relative_error(got, want) < 1e-6
+
+    model.fit(x, y, batch_size=7, epochs=2, shuffle=False, verbose=0)
+    for got, want in zip(model.get_weights(), expected, strict=True):
+        assert relative_error(got, want) < 1e-6
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_config_and_pickle_give_the_same_optimizer(rule):
     optimizer, _ = pair(rule, weight_decay=0.1, clipnorm=1.0)
