@@ -12,12 +12,14 @@ check_cpu()
 
 from pyggml import (  # noqa: E402 - only after the library is known to fit
     activations,
+    checkpoints,
     initializers,
     layers,
     losses,
     metrics,
     ops,
     optimizers,
+    saving,
 )
 from pyggml._random import set_seed  # noqa: E402
 from pyggml._trainer import Trainer  # noqa: E402
@@ -25,9 +27,10 @@ from pyggml._variable import Variable  # noqa: E402
 from pyggml.history import History  # noqa: E402
 from pyggml.layers.input import Input  # noqa: E402
 from pyggml.models import Model, Sequential  # noqa: E402
+from pyggml.saving import FileFormatError, load_model  # noqa: E402
 
 __all__ = [
-    "History", "Input", "Model", "Sequential", "Trainer", "Variable", "activations",
-    "get_num_threads", "initializers", "layers", "losses", "metrics", "ops", "optimizers",
-    "set_num_threads", "set_seed",
+    "FileFormatError", "History", "Input", "Model", "Sequential", "Trainer", "Variable",
+    "activations", "checkpoints", "get_num_threads", "initializers", "layers", "load_model",
+    "losses", "metrics", "ops", "optimizers", "saving", "set_num_threads", "set_seed",
 ]

@@ -2,7 +2,17 @@
 
 import copy
 
-from pyggml import _criterion, _wiring, losses, metrics, optimizers, training
+from pyggml import (
+    _criterion,
+    _serialize,
+    _wiring,
+    checkpoints,
+    losses,
+    metrics,
+    optimizers,
+    saving,
+    training,
+)
 from pyggml._forward import Predictor
 from pyggml._program import Program
 from pyggml._trainer import Trainer, check_precision
@@ -20,9 +30,10 @@ class Compiled:
         self.metrics = metrics_given
         self.criterion = None
         self.trainer = None
+        self.training_state = None  # of a file, until there is a trainer to take it
 
     def __getstate__(self):
-        return vars(self) | {"trainer": None}
+        return vars(self) | {"trainer": None, "training_state": None}
 
     def fit_to(self, program):
         """Match the arguments with the outputs of a program."""
@@ -249,6 +260,93 @@ class Model(Layer):
         """Return a model of its own weights with the same values, compiled the same."""
         return copy.deepcopy(self)
 
+    # -- files ---------------------------------------------------------------------------
+
+    def get_config(self):
+        """Return the architecture as a dict that JSON can hold."""
+        return _serialize.model_config(self)
+
+    @classmethod
+    def from_config(cls, config):
+        """Make the model anew from :meth:`get_config`'s dict, with new weights."""
+        return _serialize.model_from_config(cls, config)
+
+    def save(self, path, quantize=None, include_optimizer=True, keep=1):
+        """Save architecture, weights, ``compile``'s arguments and optimizer state in a GGUF file.
+
+        The file is written under another name in the same directory and takes its name when it
+        is on the disk: whatever happens, there is a good file at ``path``. A symbolic link stays
+        one. :func:`pyggml.load_model` loads it.
+
+        Parameters
+        ----------
+        path : str or path-like
+        quantize : {None, "f16", "bf16", "q8_0", "q4_K"}
+            For prediction: weights of two and more axes in fewer bits, without the optimizer's
+            state. Rows that are no multiple of a block (32 for q8_0, 256 for q4_K) are kept in
+            f16, numbers beyond f16 in f32.
+        include_optimizer : bool
+            Whether training can go on from the file; without, it starts with new moments.
+        keep : int
+            How many files to keep: the one before is then at ``<path>.1``, and so on.
+
+        Raises
+        ------
+        TypeError
+            A layer, loss or function cannot be described: it has no ``get_config`` or no name.
+        OSError
+            With the path; what was there is still there.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import pyggml
+        >>> model = pyggml.Sequential([pyggml.Input((4,)), pyggml.layers.Dense(2)])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(os.path.join(folder, "model.gguf"), quantize="f16")
+        """
+        saving.save_model(self, path, quantize, include_optimizer, keep)
+
+    def save_weights(self, path, keep=1):
+        """Save the weights alone.
+
+        Parameters
+        ----------
+        path : str or path-like
+        keep : int
+            As for :meth:`save`.
+        """
+        saving.save_weights(self, path, keep)
+
+    def load_weights(self, path, by_name=False, skip_mismatch=False):
+        """Load weights from a file of :meth:`save_weights`, :meth:`save` or a checkpoint.
+
+        The optimizer's state is neither loaded nor changed.
+
+        Parameters
+        ----------
+        path : str or path-like
+        by_name : bool
+            False: weights are taken in order, and have to agree in the class of their layer,
+            their name in it, and shape. True: by ``"layer/weight"`` and shape.
+        skip_mismatch : bool
+            With ``by_name``: load what fits.
+
+        Returns
+        -------
+        list of str
+            The weights that were not loaded; empty without ``skip_mismatch``.
+
+        Raises
+        ------
+        FileFormatError
+            A ``ValueError`` that lists what does not fit, or what is wrong with the file.
+            Nothing is changed then.
+        OSError
+            The file cannot be read.
+        """
+        return saving.load_weights(self, path, by_name, skip_mismatch)
+
     # -- training ------------------------------------------------------------------------
 
     def compile(self, optimizer="adam", loss=None, metrics=None, loss_weights=None):
@@ -382,6 +480,9 @@ class Model(Layer):
         compiled = self.compiled
         if compiled.trainer is None:
             compiled.trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
+            if compiled.training_state is not None:
+                checkpoints.resume(compiled.trainer, compiled.training_state)
+                compiled.training_state = None
         else:
             compiled.trainer._configure(batch_size, nbatch_logical, mask)
         return compiled.trainer
@@ -500,6 +601,13 @@ class Sequential(Model):
     def layers(self):
         """The layers in order, without the Input."""
         return list(self._stack)
+
+    def get_config(self):
+        return _serialize.sequential_config(self)
+
+    @classmethod
+    def from_config(cls, config):
+        return _serialize.sequential_from_config(cls, config)
 
     def __getstate__(self):
         state = super().__getstate__()

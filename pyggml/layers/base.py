@@ -7,7 +7,7 @@ from pyggml._forward import build
 from pyggml._graph import Tensor
 from pyggml._random import generator
 from pyggml._variable import Variable
-from pyggml import initializers
+from pyggml import _loading, initializers
 
 _counts = {}
 
@@ -168,9 +168,11 @@ class Layer:
         if axes is None and len(shape) == 2:
             axes = (1, 0)
         initializer = initializers.get(initializer)
+        draw = _loading.drawn(shape)
         variable = Variable(shape, name, axes, trainable and self._trainable, decay, initializer,
                             regularizer)
-        variable.initialize(generator())
+        if draw:
+            variable.initialize(generator())
         self._own.append((variable, bool(trainable)))
         return variable
 
