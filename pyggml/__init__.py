@@ -13,6 +13,7 @@ check_cpu()
 from pyggml import (  # noqa: E402 - only after the library is known to fit
     activations,
     checkpoints,
+    hpc,
     initializers,
     layers,
     losses,
@@ -24,6 +25,7 @@ from pyggml import (  # noqa: E402 - only after the library is known to fit
 from pyggml._random import set_seed  # noqa: E402
 from pyggml._trainer import Trainer  # noqa: E402
 from pyggml._variable import Variable  # noqa: E402
+from pyggml.foreign import load_keras_weights, load_torch_state_dict  # noqa: E402
 from pyggml.history import History  # noqa: E402
 from pyggml.layers.input import Input  # noqa: E402
 from pyggml.models import Model, Sequential  # noqa: E402
@@ -31,6 +33,7 @@ from pyggml.saving import FileFormatError, load_model  # noqa: E402
 
 __all__ = [
     "FileFormatError", "History", "Input", "Model", "Sequential", "Trainer", "Variable",
-    "activations", "checkpoints", "get_num_threads", "initializers", "layers", "load_model",
-    "losses", "metrics", "ops", "optimizers", "saving", "set_num_threads", "set_seed",
+    "activations", "checkpoints", "get_num_threads", "hpc", "initializers", "layers",
+    "load_keras_weights", "load_model", "load_torch_state_dict", "losses", "metrics", "ops",
+    "optimizers", "saving", "set_num_threads", "set_seed",
 ]

@@ -498,6 +498,9 @@ cdef class Trainer:
             self._alive()
             names = self.compiled.weight_names
             by_own = {self.bindings.get(v, v): name for v, name in names.items()}
+            gradients = {}
+            if self.window_rows:
+                gradients = {by_own[v]: self.gradients_sum[v] for v in self.trained}
             state = {
                 "optimizer": self.optimizer,
                 "batch_size": self.batch_size,
@@ -511,8 +514,7 @@ cdef class Trainer:
                 "warned": self.warned,
                 "weights": {name: v for v, name in by_own.items()},
                 "slots": {by_own[v]: self.slots[v] for v in self.trained},
-                "gradients": {by_own[v]: self.gradients_sum[v] for v in self.trained}
-                             if self.window_rows else {},
+                "gradients": gradients,
             }
             return state if use is None else use(state)
 

@@ -10,6 +10,7 @@ import os
 from pyggml import _random, _serialize, _states
 from pyggml._container import FileFormatError
 from pyggml._variable import Variable
+from pyggml.optimizers import Optimizer
 from pyggml.saving import (
     Names,
     Stored,
@@ -64,7 +65,10 @@ def stored_training(container):
             if not isinstance(state[key], int):
                 raise TypeError(f"{key} is {state[key]!r}")
         state["warned"] = bool(state["warned"])
+        state["weight_decay"] = float(state["weight_decay"])
         state["optimizer"] = _serialize.deserialize(saved["optimizer"], "optimizer")
+        if not isinstance(state["optimizer"], Optimizer):
+            raise TypeError(f"the optimizer is {state['optimizer']!r}")
         state["slots"] = {name: tuple(Stored(container, item) for item in items)
                           for name, items in saved["slots"].items()}
         state["gradients"] = {name: Stored(container, item)
@@ -249,8 +253,7 @@ class Checkpoint:
             raise FileFormatError(container.path,
                                   f"its trainer cannot be made: {error}") from error
         try:
-            trainer._set_state(state, lambda pairs: fill(container, pairs, fresh=True))
-            self._restore_random()
+            self._set(trainer, state, fresh=True)
         except BaseException:
             trainer.free()
             raise
@@ -271,7 +274,15 @@ class Checkpoint:
         """
         state = stored_training(self._container)
         state["weights"] = {s.name: s for s in stored_weights(self._container)}
-        trainer._set_state(state, lambda pairs: fill(self._container, pairs, fresh=False))
+        self._set(trainer, state, fresh=False)
+
+    def _set(self, trainer, state, fresh):
+        try:
+            trainer._set_state(state, lambda pairs: fill(self._container, pairs, fresh))
+        except FileFormatError:
+            raise
+        except ValueError as error:
+            raise FileFormatError(self.path, str(error)) from error
         self._restore_random()
 
     def restore(self, objects):
@@ -286,24 +297,38 @@ class Checkpoint:
         ------
         KeyError
             A name that was not saved; no object is changed then.
+        FileFormatError
+            A ``ValueError``: an object does not take its state.
         """
-        saved = loads(self._container, "pyggml.objects", {})
+        saved = self._objects()
         missing = sorted(set(objects) - set(saved))
         if missing:
             raise KeyError(f"{self.path} holds no state of {missing}; it has {sorted(saved)}")
         states = {name: _states.decode(saved[name], self._container) for name in objects}
         for name, item in objects.items():
-            _states.set_state(item, states[name], name)
+            try:
+                _states.set_state(item, states[name], name)
+            except ValueError as error:
+                raise FileFormatError(self.path, f"the state of {name!r}: {error}") from error
 
     @property
     def objects(self):
         """Names of the objects that were saved."""
-        return sorted(loads(self._container, "pyggml.objects", {}))
+        return sorted(self._objects())
+
+    def _objects(self):
+        saved = loads(self._container, "pyggml.objects", {})
+        return saved if isinstance(saved, dict) else self._container.fail(
+            "damaged: pyggml.objects is not a dict")
 
     def _restore_random(self):
         state = loads(self._container, "pyggml.random")
-        if state is not None:
-            _random.generator().bit_generator.state = _states.decode(state, self._container)
+        if state is None:
+            return
+        try:
+            _states.set_generator(_random.generator(), _states.decode(state, self._container))
+        except ValueError as error:
+            raise FileFormatError(self.path, f"its random stream: {error}") from error
 
 
 def _loss_mask(model, mask):

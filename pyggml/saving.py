@@ -369,7 +369,7 @@ def load_model(path, custom_objects=None, compile=True):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(os.path.join(folder, "model.gguf"))
     ...     again = pyggml.load_model(os.path.join(folder, "model.gguf"))
-    >>> (again.get_weights()[0] == model.get_weights()[0]).all()
+    >>> bool((again.get_weights()[0] == model.get_weights()[0]).all())
     True
     """
     with open_file(path, ("model", "checkpoint")) as container:
