@@ -50,8 +50,6 @@ def set_state(item, state, name):
     """Set what :func:`get_state` returned."""
     if isinstance(item, np.random.Generator):
         set_generator(item, state)
-    elif isinstance(item, np.random.RandomState):
-        item.set_state(state)
     elif hasattr(item, "set_state"):
         item.set_state(state)
     else:

@@ -486,7 +486,8 @@ cdef class Trainer:
         """
         from pyggml import checkpoints
 
-        return checkpoints.load(path).trainer(model, custom_objects)
+        with checkpoints.load(path) as saved:
+            return saved.trainer(model, custom_objects)
 
     def _get_state(self, use=None):
         """Return scalars and Variables that together determine the rest of the training.

@@ -59,7 +59,7 @@ def repair(data, start):
     def place(key):
         at = data.find(key)
         at += len(key) + 12
-        return at if 0 < at - len(key) - 12 and at + 16 <= len(data) else None
+        return at if at - len(key) - 12 > 0 and at + 16 <= len(data) else None
 
     inner, outer = place(b"pyggml.checksum.data"), place(b"pyggml.checksum.header")
     if inner is None or outer is None or not 0 < start <= len(data):
@@ -183,7 +183,7 @@ def child(count, seed, folder):
 
 
 def limit_memory(more):
-    """Allow the address space to grow by so many bytes, where the system can say how large it is."""
+    """Allow the address space to grow by so many bytes, where the system tells its size."""
     try:
         import resource
 
