@@ -419,8 +419,8 @@ class Container:
         finally:
             cursor.at = before
 
-    def keys(self):
-        """Return the names of the metadata."""
+    def metadata_keys(self):
+        """Return the keys of the metadata."""
         return list(self._keys)
 
     # -- data ----------------------------------------------------------------------------

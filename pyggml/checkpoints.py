@@ -152,11 +152,9 @@ def save(path, trainer, keep=1, objects=None, extra=None):
     model = trainer.compiled
     metadata = base_metadata("checkpoint", model)
     try:
-        metadata["pyggml.model"] = dumps(architecture(model))
-        metadata["pyggml.compile"] = dumps(compile_arguments(model))
+        metadata |= architecture(model) | {"pyggml.compile": dumps(compile_arguments(model))}
     except TypeError as error:
         # The weights are what a long job cannot afford to lose; it can make its model itself.
-        metadata.pop("pyggml.model", None)
         metadata["pyggml.model_error"] = f"it holds no model: {error}"
 
     def use(state):

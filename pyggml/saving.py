@@ -148,6 +148,22 @@ def weight_records(model, names, tensors, values=None, wanted=None):
             for v, name in model.weight_names.items()]
 
 
+def frozen_statistics(layers):
+    """Return the layers, those inside others too, that normalise by statistics kept fixed."""
+    found = []
+    for layer in layers:
+        found += [layer] if getattr(layer, "freeze_stats", False) else []
+        found += frozen_statistics(layer.sublayers)
+    return found
+
+
+def _freeze_statistics(layers, names):
+    for layer in layers:
+        if layer.name in names and hasattr(layer, "freeze_stats"):
+            layer.freeze_stats = True
+        _freeze_statistics(layer.sublayers, names)
+
+
 # ---- metadata -----------------------------------------------------------------------------
 
 def base_metadata(kind, model):
@@ -173,11 +189,13 @@ def loads(container, key, default=None):
 
 
 def architecture(model):
-    """Return what :func:`build` makes the model of."""
+    """Return the metadata that :func:`build` makes the model of."""
     try:
-        return _serialize.serialize(model)
+        keys = {"pyggml.model": dumps(_serialize.serialize(model))}
     except (TypeError, RecursionError) as error:
         raise TypeError(f"model {model.name!r} cannot be saved: {error}") from error
+    fixed = [layer.name for layer in frozen_statistics(model.sublayers)]
+    return keys | ({"pyggml.frozen_statistics": dumps(fixed)} if fixed else {})
 
 
 def compile_arguments(model):
@@ -263,6 +281,8 @@ def build(container, custom_objects, compiled):
             container.fail("its weights do not fit its own architecture: " + "; ".join(wrong))
         by_name = {s.name: s for s in found}
         pairs = [(v, by_name[name]) for v, name in names.items()]
+        fixed = loads(container, "pyggml.frozen_statistics", [])
+        _freeze_statistics(model.sublayers, fixed if isinstance(fixed, list) else [])
         for v, s in pairs:
             v.trainable = bool(s.about.get("trainable", v.trainable))
         arguments = loads(container, "pyggml.compile")
@@ -302,7 +322,7 @@ def save_model(model, path, quantize=None, include_optimizer=True, keep=1):
         raise ValueError(f"quantize must be None or one of {', '.join(_quantised)}, got "
                          f"{quantize!r}")
     keep = _check_keep(keep)
-    metadata = base_metadata("model", model) | {"pyggml.model": dumps(architecture(model))}
+    metadata = base_metadata("model", model) | architecture(model)
     names, tensors = Names(), []
     weights = [] if model._program is None else weight_records(model, names, tensors,
                                                                wanted=quantize)
