@@ -2,7 +2,7 @@
 
 A layer's ``add_weight`` draws values, which takes longer than reading them and moves the random
 stream; and what an architecture asks for may be far more than the file holds. Inside
-:func:`from_file` weights start at 0 and have to fit into a budget.
+:func:`from_file` weights have undefined values and have to fit into a budget.
 """
 
 import contextlib

@@ -572,7 +572,9 @@ cdef class Trainer:
                 raise ValueError(f"{state['window_rows']} rows in a window of "
                                  f"{self.nbatch_logical}")
             decay = _within(state["weight_decay"], "weight_decay", 0, 1)
-            rate = copy.deepcopy(state["optimizer"].learning_rate)
+            schedule = getattr(state["optimizer"], "schedule", None)
+            rate = (state["optimizer"].learning_rate if schedule is None
+                    else copy.deepcopy(schedule))
             if gradients and self.gradients_sum is None:
                 self.gradients_sum = _like(self.trained)
             for name, source in gradients.items():
@@ -590,6 +592,8 @@ cdef class Trainer:
             self.weight_decay = decay
             self.steps, self.updates, self.window_rows, self.seed = counters
             self.warned = state["warned"]
+            if schedule is not None:
+                self.optimizer.follow_schedule(self.updates)
 
 
 def _same_names(what, given, wanted):

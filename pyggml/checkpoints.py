@@ -85,7 +85,8 @@ def detach(state):
     """Give moments memory of their own instead of a file; return what to fill."""
     pairs = []
     for name, slots in state["slots"].items():
-        own = tuple(Variable(s.shape, s.name, s.axes, trainable=False) for s in slots)
+        own = tuple(Variable(s.shape, s.name, s.axes, trainable=False, clear=False)
+                    for s in slots)
         pairs += zip(own, slots, strict=True)
         state["slots"][name] = own
     state["gradients"], state["window_rows"], state["weights"] = {}, 0, None

@@ -254,7 +254,7 @@ _broken = (TypeError, ValueError, KeyError, IndexError, AttributeError, Recursio
 
 
 def build(container, custom_objects, compiled):
-    """Make the model of a file, with weights of 0.
+    """Make the model of a file, with undefined weights.
 
     Returns
     -------

@@ -170,7 +170,7 @@ class Layer:
         initializer = initializers.get(initializer)
         draw = _loading.drawn(shape)
         variable = Variable(shape, name, axes, trainable and self._trainable, decay, initializer,
-                            regularizer)
+                            regularizer, clear=draw)
         if draw:
             variable.initialize(generator())
         self._own.append((variable, bool(trainable)))
