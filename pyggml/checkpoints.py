@@ -9,6 +9,7 @@ import os
 
 from pyggml import _random, _serialize, _states
 from pyggml._container import FileFormatError
+from pyggml._resumable import fit
 from pyggml._variable import Variable
 from pyggml.optimizers import Optimizer
 from pyggml.saving import (
@@ -19,6 +20,7 @@ from pyggml.saving import (
     architecture,
     base_metadata,
     build,
+    compare,
     compile_arguments,
     dumps,
     fill,
@@ -30,7 +32,7 @@ from pyggml.saving import (
     write,
 )
 
-__all__ = ["Checkpoint", "latest", "load", "save"]
+__all__ = ["Checkpoint", "fit", "latest", "load", "save"]
 
 _scalars = ("batch_size", "nbatch_logical", "mask", "weight_decay", "steps", "updates",
             "window_rows", "seed", "warned")
@@ -275,6 +277,42 @@ class Checkpoint:
         state["weights"] = {s.name: s for s in stored_weights(self._container)}
         self._set(trainer, state, fresh=False)
 
+    def prepare(self, model):
+        """Give a compiled model weights and training state, for its next ``fit``.
+
+        Parameters
+        ----------
+        model : Sequential or Model
+            Of the saved architecture and optimizer.
+
+        Raises
+        ------
+        ValueError
+            Of another one. Weights are unchanged then.
+        """
+        model.require_compiled()
+        if model.compiled.trainer is not None:
+            state = stored_training(self._container)
+            model.compiled.trainer._configure(state["batch_size"], state["nbatch_logical"],
+                                              state["mask"])
+            self.resume(model.compiled.trainer)
+            return
+        state = stored_training(self._container)
+        own = [(n, v.shape) for v, n in model.weight_names.items()]
+        stored = {s.name: s for s in stored_weights(self._container)}
+        wrong = compare(own, [(s.name, s.shape) for s in stored.values()])
+        if wrong:
+            self._container.fail(f"its weights do not fit model {model.name!r}: "
+                                 + "; ".join(wrong))
+        pairs = [(v, stored[n]) for v, n in model.weight_names.items()]
+        with model._predictor.lock:
+            fill(self._container, pairs + detach(state), fresh=False)
+        model.compiled.training_state = state
+
+    def random_state(self):
+        """Return the saved state of the global random stream."""
+        return _states.decode(loads(self._container, "pyggml.random"), self._container)
+
     def _set(self, trainer, state, fresh):
         try:
             trainer._set_state(state, lambda pairs: fill(self._container, pairs, fresh))
@@ -321,11 +359,8 @@ class Checkpoint:
             "damaged: pyggml.objects is not a dict")
 
     def _restore_random(self):
-        state = loads(self._container, "pyggml.random")
-        if state is None:
-            return
         try:
-            _states.set_generator(_random.generator(), _states.decode(state, self._container))
+            _states.set_generator(_random.generator(), self.random_state())
         except ValueError as error:
             raise FileFormatError(self.path, f"its random stream: {error}") from error
 
