@@ -18,7 +18,15 @@ cdef extern from "ggml.h" nogil:
 
     enum ggml_type:
         GGML_TYPE_F32
+        GGML_TYPE_F16
+        GGML_TYPE_Q8_0
+        GGML_TYPE_Q4_K
+        GGML_TYPE_I8
+        GGML_TYPE_I16
         GGML_TYPE_I32
+        GGML_TYPE_I64
+        GGML_TYPE_F64
+        GGML_TYPE_BF16
 
     enum ggml_prec:
         GGML_PREC_DEFAULT
@@ -94,6 +102,18 @@ cdef extern from "ggml.h" nogil:
     size_t ggml_nbytes(const ggml_tensor * tensor)
     bint ggml_is_contiguous(const ggml_tensor * tensor)
     size_t ggml_tensor_overhead()
+    int64_t ggml_blck_size(ggml_type type)
+    size_t ggml_type_size(ggml_type type)
+    size_t ggml_row_size(ggml_type type, int64_t ne)
+    size_t ggml_quantize_chunk(ggml_type type, const float * src, void * dst, int64_t start,
+                               int64_t nrows, int64_t n_per_row, const float * imatrix)
+
+    ctypedef void (*ggml_to_float_t)(const void * x, float * y, int64_t k) noexcept
+
+    struct ggml_type_traits:
+        ggml_to_float_t to_float
+
+    const ggml_type_traits * ggml_get_type_traits(ggml_type type)
 
     ggml_context * ggml_init(ggml_init_params params)
     void ggml_free(ggml_context * ctx)

@@ -31,4 +31,4 @@ cdef class Scheduler:
 
 
 cdef Buffer allocate_context(Context context, str what)
-cdef Buffer allocate_bytes(size_t nbytes, str what)
+cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=*)

@@ -45,6 +45,31 @@ cdef extern from *:
     const char * PYGGML_GGML_VERSION
     int pyggml_cpu_has(const char * name)
 
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Ask for large pages behind large buffers, as NumPy does: touching 100 MB for the first time
+     * costs 25,000 page faults otherwise. A hint: what comes of it does not matter. */
+    static void pyggml_prefer_large_pages(void * data, size_t n) {
+    #if defined(__linux__) && defined(MADV_HUGEPAGE)
+        uintptr_t page = (uintptr_t)1 << 12;
+        uintptr_t start = ((uintptr_t)data + page - 1) & ~(page - 1);
+        uintptr_t end = ((uintptr_t)data + n) & ~(page - 1);
+        if (n >= ((size_t)1 << 22) && end > start) {
+            madvise((void *)start, end - start, MADV_HUGEPAGE);
+        }
+    #else
+        (void)data;
+        (void)n;
+    #endif
+    }
+    """
+    void pyggml_prefer_large_pages(void * data, size_t n)
+
 
 # ---- log and abort ------------------------------------------------------------------------
 
@@ -379,12 +404,14 @@ cdef Buffer allocate_context(Context context, str what):
     return buffer
 
 
-cdef Buffer allocate_bytes(size_t nbytes, str what):
+cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=True):
     cdef Buffer buffer = Buffer()
     buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(_buffer_type(), nbytes)
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
-    _ggml.ggml_backend_buffer_clear(buffer.ptr, <uint8_t>0)
+    pyggml_prefer_large_pages(_ggml.ggml_backend_buffer_get_base(buffer.ptr), nbytes)
+    if clear:
+        _ggml.ggml_backend_buffer_clear(buffer.ptr, <uint8_t>0)
     buffer.nbytes = nbytes
     return buffer
 
