@@ -310,6 +310,7 @@ def test_checksums_are_xxh64_as_documented(tmp_path):
 @pytest.mark.parametrize("kind, error, bits", [
     ("f16", 1e-3, 16), ("bf16", 1e-2, 16), ("q8_0", 1e-2, 8.5), ("q4_K", 0.12, 4.5)])
 def test_quantised_files_are_smaller_and_predict_nearly_the_same(kind, error, bits, tmp_path):
+    pyggml.set_seed(0)
     model = pyggml.Sequential([pyggml.Input((256,)), layers.Dense(512, "relu"),
                                layers.Dense(256, "tanh"), layers.Dense(10)])
     x = np.random.default_rng(1).normal(size=(50, 256)).astype(np.float32)
