@@ -31,7 +31,7 @@ cdef class Slot:
         Real numbers; integers below ``limit``; class labels below ``limit`` that are spread out
         to one-hot rows; non-negative finite weights.
     limit : int
-        For ``"index"`` and ``"classes"``.
+        For ``"classes"``; for ``"index"`` it is the tensor's own, set by what looks up with it.
     row_shape : tuple of int, optional
         Shape of one row as the caller gives it, where it is not the tensor's.
     """
@@ -60,6 +60,9 @@ cdef class Slot:
 
     cdef float * data(self) noexcept nogil:
         return <float *>self.tensor.ptr.data
+
+    cdef int64_t _bound(self):
+        return self.tensor.limit if self.kind == "index" else self.limit
 
     cdef bint _takes_column(self):
         return self.kind == "classes" or (self.kind == "weight" and not self.row_shape)
@@ -112,6 +115,7 @@ cdef class Slot:
     def check(self, Rows rows):
         """Raise what :meth:`fill` would raise for any row."""
         cdef int64_t i, n, bad
+        cdef int64_t limit = self._bound()
         cdef float * target
         if self.kind not in ("classes", "index", "weight"):
             return
@@ -128,16 +132,17 @@ cdef class Slot:
                 free(target)
             return
         with nogil:
-            bad = rows.copy_labels(0, n, NULL, NULL, self.limit)
+            bad = rows.copy_labels(0, n, NULL, NULL, limit)
         if bad >= 0:
             self._bad_label(rows, bad)
 
     cdef int _bad_label(self, Rows rows, int64_t bad) except -1:
+        limit = self._bound()
         wrong = [v for v in rows.array[bad].ravel().tolist()
-                 if not (0 <= v < self.limit and float(v).is_integer())]
+                 if not (0 <= v < limit and float(v).is_integer())]
         raise ValueError(
             f"{self.name} holds {wrong[0]!r} in row {bad}; it takes whole numbers in the range "
-            f"[0, {self.limit})")
+            f"[0, {limit})")
 
     cdef int _check_weights(self, const float * w, int64_t n) except -1:
         cdef int64_t i
@@ -150,6 +155,7 @@ cdef class Slot:
         """Copy n accepted rows to the front of the tensor."""
         cdef int64_t bad = -1
         cdef int64_t i
+        cdef int64_t limit = self._bound()
         cdef float * target = self.data()
         cdef bint classes = self.kind == "classes"
         cdef bint indices = self.kind == "index"
@@ -161,7 +167,7 @@ cdef class Slot:
                     for i in range(n * self.row_size):
                         target[i * self.limit + self.labels[i]] = 1.0
             elif indices:
-                bad = rows.copy_labels(start, n, index, <int32_t *>target, self.limit)
+                bad = rows.copy_labels(start, n, index, <int32_t *>target, limit)
             else:
                 rows.copy(start, n, index, target)
         if bad >= 0:

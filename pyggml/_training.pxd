@@ -23,6 +23,7 @@ cdef class TrainGraph:
     cdef readonly dict targets
     cdef int64_t evaluations
     cdef bint accumulating
+    cdef public bint moves_statistics
     cdef int _redirect_gradients(self, dict gradients) except -1
     cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1
     cdef float evaluate(self, float weight) except? -1

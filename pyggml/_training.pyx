@@ -119,8 +119,11 @@ cdef class TrainGraph:
         if total.shape != (1,):
             raise ValueError(f"the loss must have shape (1,), got {total.shape}")
         graph.allocate()
+        if graph.awaited is not None:
+            total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
         _check_size(graph, total.ptr)
 
+        self.moves_statistics = True
         self.accumulating = gradients is not None
         self.targets = gradients
         self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2)
@@ -193,6 +196,8 @@ cdef class TrainGraph:
         ``weight`` multiplies the gradients that are accumulated.
         """
         cdef uint32_t bits
+        cdef Variable variable
+        cdef Tensor value
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
         lock = self.scheduler.enter_compute()
@@ -207,6 +212,10 @@ cdef class TrainGraph:
         memcpy(&bits, self.loss_value, sizeof(float))
         if bits == _unwritten:
             raise RuntimeError("ggml did not finish the computation; the loss was not written")
+        if self.moves_statistics:
+            for bound, kept in self.graph.updates:
+                variable, value = bound, kept
+                memcpy(variable.data, value.ptr.data, variable.size * sizeof(float))
         return self.loss_value[0]
 
     @property
