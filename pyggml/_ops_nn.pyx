@@ -378,8 +378,9 @@ cdef Tensor _images(x, str what="x"):
 
 cdef Tensor _columns(Tensor a, Tensor kernel, strides, dilation, pads):
     """The windows that a kernel (out, in, kh, kw) sees: (batch, height, width, in * kh * kw)."""
-    cdef int s0 = strides[1], s1 = strides[0], d0 = dilation[1], d1 = dilation[0], p0, p1
+    cdef int s0, s1, d0, d1, p0, p1
     cdef tuple sizes = _output_sizes(a.shape[2:], kernel.shape[2:], strides, dilation, pads)
+    s0, s1, d0, d1 = strides[1], strides[0], dilation[1], dilation[0]
     if a.shape[1] != kernel.shape[1]:
         raise ValueError(f"the kernel takes {kernel.shape[1]} channels, got x of shape {a.shape}")
     if pads[0][0] != pads[0][1] or pads[1][0] != pads[1][1]:
@@ -514,8 +515,9 @@ def average_pool2d(x, size, strides, padding=((0, 0), (0, 0))):
 
 
 cdef Tensor _pool(Tensor a, _ggml.ggml_op_pool kind, size, strides, padding):
-    cdef int k0 = size[1], k1 = size[0], s0 = strides[1], s1 = strides[0], p0, p1
+    cdef int k0, k1, s0, s1, p0, p1
     cdef tuple sizes = _output_sizes(a.shape[2:], tuple(size), strides, (1, 1), padding)
+    k0, k1, s0, s1 = size[1], size[0], strides[1], strides[0]
     for k, (before, behind) in zip(size, padding):
         if max(before, behind) >= k:
             raise ValueError(f"padding must be smaller than the window {size}, got {padding}")
