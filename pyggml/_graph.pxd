@@ -32,6 +32,7 @@ cdef class Graph:
     cdef readonly list constants
     cdef readonly dict zero_tensors
     cdef readonly list updates
+    cdef readonly list milestones
     cdef Tensor awaited
     cdef public object taps
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)

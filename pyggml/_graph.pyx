@@ -97,6 +97,7 @@ cdef class Graph:
         self.constants = []
         self.zero_tensors = {}
         self.updates = []
+        self.milestones = []  # nodes on the way, so that ggml's recursion over a graph stays short
         self.awaited = None
         self.taps = None
         self.inputs = Context(capacity)

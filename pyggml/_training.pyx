@@ -52,8 +52,16 @@ cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
     cdef _ggml.ggml_cgraph * forward = _ggml.ggml_new_graph_custom(scratch.ptr, size, True)
     cdef _ggml.ggml_cgraph * backward
     cdef _ggml.ggml_tensor * loss = _ggml.ggml_sum(scratch.ptr, total)
+    cdef Tensor t
     _ggml.ggml_set_loss(loss)
+    for t in graph.milestones:
+        _ggml.ggml_build_forward_expand(forward, t.ptr)
     _ggml.ggml_build_forward_expand(forward, loss)
+    nodes = _ggml.ggml_graph_n_nodes(forward)
+    if nodes > _ggml.GGML_DEFAULT_GRAPH_SIZE:
+        raise NotImplementedError(
+            f"this network takes {nodes} operations forward alone; ggml-opt's static graphs hold "
+            f"{<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} with the backward pass")
     backward = _ggml.ggml_graph_dup(scratch.ptr, forward, True)
     _ggml.ggml_build_backward_expand(scratch.ptr, backward, NULL)
     nodes = _ggml.ggml_graph_n_nodes(backward) + len(graph.variables)

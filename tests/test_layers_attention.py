@@ -42,6 +42,11 @@ def test_attention(sizes, options):
             [random(*s, seed=i) for i, s in enumerate(sizes)], plain)
 
 
+def test_a_sequence_of_300_steps():
+    compare(layers.MultiHeadAttention(2, 3), [random(2, 300, 4), random(2, 300, 4, seed=1)],
+            lambda layer, given: layer(*given, use_causal_mask=True), use_causal_mask=True)
+
+
 def test_a_key_of_its_own():
     xs = [random(2, 3, 4), random(2, 5, 6), random(2, 5, 3)]
     compare(layers.MultiHeadAttention(2, 3), xs, plain)

@@ -88,6 +88,11 @@ def test_convolution_of_a_large_image_keeps_its_accuracy():
           lambda x, **w: conv.conv(x, **w, padding="same"))
 
 
+def test_a_sequence_of_300_steps():
+    check(layers.Conv1D(33, 5, padding="causal", dilation_rate=4), random(2, 3, 300),
+          lambda x, **w: conv.conv(x, **w, padding="causal", dilation_rate=4))
+
+
 def test_extreme_inputs_stay_finite():
     case = Case(layers.Conv2D(3, 3), [random(2, 2, 5, 7, scale=1e4)])
     assert np.isfinite(case.forward()[0]).all()

@@ -149,6 +149,22 @@ def test_the_statistics_do_not_change_what_is_learned():
     assert losses[0] == losses[1]
 
 
+def test_a_network_trained_by_fit_predicts_well_with_its_moving_statistics():
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    x, y = digits.images[:600, None].astype(np.float32) / 16, digits.target[:600]
+    pyggml.set_seed(0)
+    inputs = pyggml.Input((1, 8, 8))
+    a = layers.Conv2D(8, 3, padding="same", use_bias=False)(inputs)
+    a = layers.Activation("relu")(layers.BatchNormalization(momentum=0.9)(a))
+    b = layers.Conv2D(8, 3, padding="same", use_bias=False)(a)
+    a = layers.Add()([a, layers.BatchNormalization(momentum=0.9)(b)])
+    a = layers.MaxPooling2D()(layers.Activation("relu")(a))
+    model = pyggml.Model(inputs, layers.Dense(10, "softmax")(layers.Flatten()(a)))
+    model.compile(pyggml.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    model.fit(x, y, batch_size=50, epochs=6, verbose=0)
+    assert (model.predict(x).argmax(axis=1) == y).mean() > 0.9
+
+
 def test_weights_of_batch_norm_are_not_decayed_and_statistics_not_trained():
     layer = layers.BatchNormalization()
     layer(pyggml.Input((3,)))

@@ -1,5 +1,8 @@
 """Recurrent layers against backpropagation through time in float64."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from layer_check import Case, check, check_gradients, check_outputs, random
@@ -68,6 +71,27 @@ def test_a_sequence_of_300_steps_is_predicted(kind, function, extra):
     check_outputs(case.forward(), [y])
 
 
+def test_a_long_sequence_is_predicted_on_a_small_stack():
+    """In a child: ggml walks a graph by recursion, which must not be as deep as the sequence."""
+    script = """
+import threading
+import numpy as np
+import pyggml
+pyggml.set_num_threads(1)
+model = pyggml.Sequential([pyggml.Input((2500, 1)), pyggml.layers.GRU(2)])
+found = []
+threading.stack_size(512 * 1024)
+thread = threading.Thread(
+    target=lambda: found.append(model.predict(np.ones((1, 2500, 1)), batch_size=1)))
+thread.start()
+thread.join()
+assert np.isfinite(found[0]).all()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
 def test_extreme_inputs_stay_finite(kind, function, extra):
     case = Case(kind(3, **extra), [random(2, 3, 5, scale=1e4)])
@@ -118,8 +142,9 @@ def test_the_forget_gate_starts_open():
     assert layer.bias.numpy().tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
 
 
-def test_a_sequence_too_long_for_the_graph_is_refused_when_the_trainer_is_made():
-    model = pyggml.Sequential([pyggml.Input((300, 2)), layers.LSTM(3)])
+@pytest.mark.parametrize("steps", [40, 300, 5000])
+def test_a_sequence_too_long_for_the_graph_is_refused_when_the_trainer_is_made(steps):
+    model = pyggml.Sequential([pyggml.Input((steps, 2)), layers.LSTM(3)])
     model.compile("sgd", "mse")
     with pytest.raises(NotImplementedError, match="2048"):
         pyggml.Trainer(model, 2)
