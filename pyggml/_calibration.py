@@ -110,15 +110,15 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
     ValueError
         No rows, shapes that do not fit, statistics that are not finite. Nothing is changed then.
     """
-    values = [np.asarray(value) for value in program.split_inputs(x)]
+    values = [value if hasattr(value, "shape") else np.asarray(value)
+              for value in program.split_inputs(x)]
     names = [s.node.layer.name for s in program.inputs]
-    if any(value.ndim == 0 for value in values):
+    if any(not value.shape for value in values):
         raise ValueError("x must have rows, got a scalar")
-    counts = {len(value) for value in values}
-    if len(counts) > 1:
-        raise ValueError(f"the inputs {names} must have the same number of rows, got "
-                         f"{[len(value) for value in values]}")
-    rows = min(counts.pop(), max_rows)
+    counts = [value.shape[0] for value in values]
+    if len(set(counts)) > 1:
+        raise ValueError(f"the inputs {names} must have the same number of rows, got {counts}")
+    rows = min(counts[0], max_rows)
     if rows < 1:
         raise ValueError("x has no rows")
     layers = calibrated_layers(program, bindings)
@@ -130,7 +130,7 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
         predictor = Predictor(_Tapped(program, layer), found)
         moments = Moments()
         for start in range(0, rows, batch_size):
-            part = [value[start:min(start + batch_size, rows)] for value in values]
+            part = [np.asarray(value[start:min(start + batch_size, rows)]) for value in values]
             for seen in predictor.predict(part if len(part) > 1 else part[0], batch_size):
                 moments.add(seen, layer.channel_axis(seen.shape))
         if not (np.isfinite(moments.mean).all() and np.isfinite(moments.variance).all()):

@@ -161,6 +161,7 @@ cdef class Graph:
         self.buffer = allocate_context(self.inputs, "inputs of the graph")
         for t, data in self.constants:
             memcpy(t.ptr.data, <const char *>data, len(data))
+        self.constants.clear()
 
     cpdef Tensor keep(self, Tensor t):
         """Return a copy of t whose memory nothing else uses, to be read after computing."""

@@ -162,7 +162,8 @@ def gru_sequence(xw, recurrent_kernel, recurrent_bias=None, h0=None, *, activati
             candidate = activation(add(xh, multiply(r, hh)))
         else:
             x_gates, xh = split(x, (2 * units, units))
-            z, r = split(recurrent_activation(add(x_gates, matmul_transposed(h, u_gates))), 2)
+            z, r = split(add(x_gates, matmul_transposed(h, u_gates)), 2)
+            z, r = recurrent_activation(z), recurrent_activation(r)
             candidate = activation(add(xh, matmul_transposed(multiply(r, h), u_last)))
         h = add(candidate, multiply(z, subtract(h, candidate)))
         outputs.append(h)

@@ -71,8 +71,8 @@ class Case:
         found = self.model.predict(self.zeros, batch_size=self.n)
         return found if isinstance(found, list) else [found]
 
-    def trainer(self):
-        self.model.compile(pyggml.optimizers.SGD(0.0), [product] * len(self.outputs))
+    def trainer(self, rate=0.0):
+        self.model.compile(pyggml.optimizers.SGD(rate), [product] * len(self.outputs))
         return pyggml.Trainer(self.model, batch_size=self.n)
 
     def douts(self):
@@ -84,13 +84,26 @@ class Case:
         size = {d.size for d in douts}
         # Each output's loss is a mean over its elements; the labels undo that.
         labels = [d * d.size / max(size) for d in douts]
-        with self.trainer() as trainer:
-            found = trainer.gradients(self.zeros, labels if len(labels) > 1 else labels[0])
+        labels = labels if len(labels) > 1 else labels[0]
+        with self.trainer(1.0) as trainer:
+            found = trainer.gradients(self.zeros, labels)
+            trainer.step(self.zeros, labels)
+            self._check_step(found, trainer.model())
         found = {key: value * max(size) for key, value in found.items()}
         grads = {v.name: found[self.model.weight_names[v]] for v in self.layer.weights
                  if v.trainable}
         grads["xs"] = [found[f"given_{i}_{self.layer.name}/offset"] for i in range(len(self.xs))]
         return grads
+
+    def _check_step(self, gradients, after):
+        """A step is made in another graph, without accumulators: it must go the same way."""
+        names = self.model.weight_names
+        for v, moved in zip(self.model.program.variables, after.program.variables, strict=True):
+            if v.trainable:
+                gradient = gradients[names[v]]
+                rounding = 1e-6 * np.abs(v.numpy()).max() + 1e-5 * np.abs(gradient).max()
+                np.testing.assert_allclose(v.numpy() - moved.numpy(), gradient,
+                                           rtol=1e-4, atol=1e-9 + rounding)
 
     def training_outputs(self):
         """The outputs that a training step computes."""

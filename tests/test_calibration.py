@@ -12,6 +12,7 @@ from pyggml._calibration import calibrate, calibrated_layers
 
 def network(activation="relu", **options):
     pyggml.set_seed(1)
+    pyggml.set_num_threads(1)
     return pyggml.Sequential([
         pyggml.Input((2, 5, 7)),
         layers.Conv2D(3, 3, activation=activation),
@@ -74,6 +75,23 @@ def test_rows_beyond_the_limit_are_not_used():
     model, x = network(), random(20, 2, 5, 7)
     calibrate(model.program, {}, np.concatenate([x, np.full_like(x, np.nan)]), max_rows=20)
     agree(statistics(model), expected(model, x))
+
+
+def test_only_the_rows_that_are_used_are_read():
+    class Rows:
+        """An array on a disk."""
+
+        def __init__(self, x):
+            self.x, self.shape, self.read = x, x.shape, 0
+
+        def __getitem__(self, rows):
+            self.read = max(self.read, rows.stop)
+            return self.x[rows]
+
+    model, rows = network(), Rows(random(40, 2, 5, 7))
+    calibrate(model.program, {}, rows, max_rows=24, batch_size=10)
+    assert rows.read == 24
+    agree(statistics(model), expected(model, rows.x[:24]))
 
 
 def test_bindings_are_set_and_the_program_stays():

@@ -1,12 +1,13 @@
 """Multi-head attention with every mask, and embeddings, against the references."""
 
 import numpy as np
-import pyggml
 import pytest
 from layer_check import Case, check_gradients, check_outputs, random
-from pyggml import layers
 from reference import attention
 from reference.embedding import embedding
+
+import pyggml
+from pyggml import layers, ops
 
 
 def compare(layer, xs, call, **options):
@@ -127,6 +128,33 @@ def test_dropout_acts_in_training_only():
                 lambda layer, given: layer(given[0], given[0]))
     assert np.array_equal(case.forward()[0], case.forward()[0])
     assert not np.allclose(case.training_outputs()[0], case.forward()[0])
+
+
+class Block(layers.Layer):
+    """A custom layer that uses layers on tensors: what users write."""
+
+    def build(self, input_shape):
+        self.norm = layers.LayerNormalization()
+        self.attention = layers.MultiHeadAttention(2, 3)
+        self.encoder = layers.LSTM(4, return_sequences=True, return_state=True)
+        self.decoder = layers.Bidirectional(layers.LSTM(4))
+
+    def call(self, x):
+        y = self.norm(x)
+        x = ops.add(x, self.attention(y, y, use_causal_mask=True))
+        sequence, h, c = self.encoder(x)
+        return self.decoder(sequence, initial_state=[h, c, c, h])
+
+
+def test_layers_are_used_on_tensors_inside_a_custom_layer():
+    case = Case(Block(), [random(3, 5, 6)])
+    assert case.forward()[0].shape == (3, 8)
+    case.model.compile(pyggml.optimizers.SGD(0.0), "mse")
+    with pyggml.Trainer(case.model, 3) as trainer:
+        found = trainer.gradients(case.zeros, np.zeros((3, 8)))
+    assert len(found) == 1 + 2 + 8 + 3 + 6
+    for name, gradient in found.items():
+        assert "key_bias" in name or np.abs(gradient).max() > 1e-9, name
 
 
 # ---- embeddings -------------------------------------------------------------------------------
