@@ -21,14 +21,16 @@ from pyggml import (  # noqa: E402 - only after the library is known to fit
     regularizers,
 )
 from pyggml._random import set_seed  # noqa: E402
+from pyggml._snapshot import Snapshot, snapshot_free  # noqa: E402
 from pyggml._trainer import Trainer  # noqa: E402
 from pyggml._variable import Variable  # noqa: E402
+from pyggml.config import config, show_config  # noqa: E402
 from pyggml.history import History  # noqa: E402
 from pyggml.layers.input import Input  # noqa: E402
 from pyggml.models import Model, Sequential  # noqa: E402
 
 __all__ = [
-    "History", "Input", "Model", "Sequential", "Trainer", "Variable", "activations",
-    "get_num_threads", "initializers", "layers", "losses", "metrics", "ops", "optimizers",
-    "regularizers", "set_num_threads", "set_seed",
+    "History", "Input", "Model", "Sequential", "Snapshot", "Trainer", "Variable", "activations",
+    "config", "get_num_threads", "initializers", "layers", "losses", "metrics", "ops",
+    "optimizers", "regularizers", "set_num_threads", "set_seed", "show_config", "snapshot_free",
 ]

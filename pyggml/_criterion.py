@@ -2,7 +2,7 @@
 
 import math
 
-from pyggml import losses, ops
+from pyggml import _loss_kernels, losses, ops
 from pyggml._program import split
 from pyggml._slot import Slot
 
@@ -13,8 +13,12 @@ class Built:
     Attributes
     ----------
     total : Tensor of shape (1,)
-    labels, weights : list of Slot
-        ``weights`` is empty where the loss takes none.
+    labels : list of Slot
+        Only of the outputs whose loss takes labels.
+    labels_of : list of Slot or None
+        One an output.
+    weights : list of Slot
+        One an output, or empty where the loss takes none.
     parts : list of Tensor
         The loss of each output, unscaled by its loss weight.
     predictions : list of Tensor
@@ -25,8 +29,9 @@ class Built:
 
     def __init__(self):
         self.total = None
-        self.labels, self.weights = [], []
+        self.labels, self.labels_of, self.weights = [], [], []
         self.parts, self.predictions, self.divisors = [], [], []
+        self.intake = None  # made by _feed at first use
 
 
 class Criterion:
@@ -48,6 +53,7 @@ class Criterion:
         self.loss_weights = loss_weights
         self.output_names = output_names
         self.output_shapes = output_shapes
+        self.log_names = _log_names(output_names)
         self.mask = mask
 
     def with_mask(self, mask):
@@ -66,25 +72,35 @@ class Criterion:
                 zip(self.losses, self.loss_weights, outputs, strict=True)):
             linked = loss.link is not None and output.made_by == loss.link
             source = graph.keep(output.made_from if linked else output)
-            label = graph.input(output.shape, name="label")
-            if loss.labels == "classes":
-                slot = Slot(label, self.label("y", i), "classes", output.shape[-1])
-            else:
-                slot = Slot(label, self.label("y", i), "dense")
-            values = (loss.values_linked if linked else loss.values)(label, source)
-            if values.shape[0] != graph.batch_size:
-                raise ValueError(f"loss {loss.name!r} must return a tensor whose first axis is "
-                                 f"the batch of {graph.batch_size}, got shape {values.shape}")
-            n = loss.divisor(values.shape)
+            slot = self._label_slot(graph, loss, output, i)
+            label = None if slot is None else slot.tensor
+            kernel = None if label is None else _loss_kernels.kernel_of(loss, linked)
+            values = None
+            if kernel is None or not graph.fused:
+                values = (loss.values_linked if linked else loss.values)(label, source)
+                if values.shape[0] != graph.batch_size:
+                    raise ValueError(f"loss {loss.name!r} must return a tensor whose first axis "
+                                     f"is the batch of {graph.batch_size}, got shape "
+                                     f"{values.shape}")
+            shape = source.shape if values is None else values.shape
+            n = loss.divisor(shape)
+            weight = None
             if self.mask is not None:
-                shape = values.shape if self.mask == "elements" else (
-                    (graph.batch_size,) + (1,) * (len(values.shape) - 1))
+                if self.mask == "rows":
+                    shape = (graph.batch_size,) + (1,) * (len(shape) - 1)
                 weight = graph.input(shape, name="weight")
                 built.weights.append(Slot(weight, self.label("sample_weight", i), "weight",
                                           row_shape=() if self.mask == "rows" else None))
-                values = ops.multiply(values, weight)
-            part = graph.keep(ops.affine(ops.sum(values), 1 / n))
-            built.labels.append(slot)
+            if values is None:
+                part = _loss_kernels.fuse(kernel, loss, label, source, weight, self.mask, 1 / n)
+            else:
+                if weight is not None:
+                    values = ops.multiply(values, weight)
+                part = ops.affine(ops.sum(values), 1 / n)
+            part = graph.keep(part)
+            built.labels_of.append(slot)
+            if slot is not None:
+                built.labels.append(slot)
             built.predictions.append((source, output.made_by if linked else None))
             built.parts.append(part)
             built.divisors.append(n)
@@ -95,15 +111,59 @@ class Criterion:
         built.total = graph.keep(built.total)
         return built
 
+    def _label_slot(self, graph, loss, output, i):
+        if loss.labels == "none":
+            return None
+        label = graph.input(output.shape, name="label")
+        if loss.labels == "classes":
+            return Slot(label, self.label("y", i), "classes", output.shape[-1])
+        return Slot(label, self.label("y", i), "dense")
+
+    @property
+    def labelled(self):
+        """Names of the outputs whose loss takes labels."""
+        return [name for name, loss in zip(self.output_names, self.losses, strict=True)
+                if loss.labels != "none"]
+
     def split_labels(self, y):
-        """Return one array for each output."""
-        return split(y, self.output_names, "y")
+        """Return one array for each output that takes labels."""
+        names = self.labelled
+        if not names:
+            if y is not None:
+                raise ValueError("the loss 'output' takes no labels: y must be None")
+            return []
+        if y is None:
+            raise ValueError("y must be given")
+        if len(names) < len(self.output_names):
+            if isinstance(y, dict):
+                y = {k: v for k, v in y.items() if k in names or v is not None}
+            elif isinstance(y, (list, tuple)) and len(y) == len(self.output_names):
+                y = [v for v, name in zip(y, self.output_names, strict=True)
+                     if name in names or v is not None]
+            if isinstance(y, (list, tuple)) and len(names) == len(y) == 1:
+                y = y[0]
+        return split(y, names, "y")
 
     def split_weights(self, sample_weight):
         """Return one array for each output; one array serves all."""
         if len(self.losses) > 1 and not isinstance(sample_weight, (list, tuple, dict)):
             return [sample_weight] * len(self.losses)
         return split(sample_weight, self.output_names, "sample_weight")
+
+
+def _log_names(names):
+    """What the history calls the outputs: other names where ``val_`` would make two keys one."""
+    if len(names) == 1:
+        return list(names)
+    taken, found = {"loss", "val_loss"}, {}
+    for name in sorted(names, key=lambda name: name.startswith("val")):
+        label, n = name, 1
+        while taken & {f"{label}_loss", f"val_{label}_loss"}:
+            label = f"{name}_{n}"
+            n += 1
+        taken |= {f"{label}_loss", f"val_{label}_loss"}
+        found[name] = label
+    return [found[name] for name in names]
 
 
 def per_output(value, names, what, default=None):

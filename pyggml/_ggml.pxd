@@ -11,6 +11,7 @@ cdef extern from "ggml.h" nogil:
         GGML_MAX_NAME
         GGML_MAX_N_THREADS
         GGML_DEFAULT_GRAPH_SIZE
+        GGML_N_TASKS_MAX
 
     enum ggml_status:
         GGML_STATUS_SUCCESS
@@ -30,6 +31,7 @@ cdef extern from "ggml.h" nogil:
         GGML_OP_MUL_MAT
         GGML_OP_OPT_STEP_ADAMW
         GGML_OP_OPT_STEP_SGD
+        GGML_OP_CUSTOM
 
     enum ggml_op_pool:
         GGML_OP_POOL_MAX
@@ -88,6 +90,7 @@ cdef extern from "ggml.h" nogil:
     const char * ggml_op_desc(const ggml_tensor * t)
 
     int64_t ggml_nelements(const ggml_tensor * tensor)
+    int64_t ggml_time_us()
     size_t ggml_nbytes(const ggml_tensor * tensor)
     bint ggml_is_contiguous(const ggml_tensor * tensor)
     size_t ggml_tensor_overhead()
@@ -130,11 +133,13 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_sigmoid(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_silu(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_exp(ggml_context * ctx, ggml_tensor * a)
+    ggml_tensor * ggml_expm1(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_mul_mat(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     void ggml_mul_mat_set_prec(ggml_tensor * a, ggml_prec prec)
     ggml_tensor * ggml_scale(ggml_context * ctx, ggml_tensor * a, float s)
     ggml_tensor * ggml_scale_bias(ggml_context * ctx, ggml_tensor * a, float s, float b)
     ggml_tensor * ggml_cont(ggml_context * ctx, ggml_tensor * a)
+    ggml_tensor * ggml_get_rows(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     ggml_tensor * ggml_reshape_4d(ggml_context * ctx, ggml_tensor * a, int64_t ne0, int64_t ne1,
                                   int64_t ne2, int64_t ne3)
     ggml_tensor * ggml_view_4d(ggml_context * ctx, ggml_tensor * a, int64_t ne0, int64_t ne1,
@@ -156,6 +161,12 @@ cdef extern from "ggml.h" nogil:
                               ggml_type dst_type)
     ggml_tensor * ggml_diag_mask_inf(ggml_context * ctx, ggml_tensor * a, int n_past)
     ggml_tensor * ggml_rms_norm(ggml_context * ctx, ggml_tensor * a, float eps)
+    ctypedef void (*ggml_custom_op_t)(ggml_tensor * dst, int ith, int nth,
+                                      void * userdata) noexcept
+    ggml_tensor * ggml_custom_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1,
+                                 int64_t ne2, int64_t ne3, ggml_tensor ** args, int n_args,
+                                 ggml_custom_op_t fun, int n_tasks, void * userdata)
+    ggml_tensor * ggml_cross_entropy_loss(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     ggml_tensor * ggml_opt_step_adamw(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,
                                       ggml_tensor * m, ggml_tensor * v, ggml_tensor * params)
     ggml_tensor * ggml_opt_step_sgd(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
+from pyggml._lowering cimport Carriers, Lowered
 from pyggml._runtime cimport Buffer, Context
 from pyggml._variable cimport Variable
 
@@ -25,9 +26,14 @@ cdef class Graph:
     cdef readonly bint training
     cdef readonly size_t capacity
     cdef readonly dict bindings
+    cdef readonly object trained
     cdef readonly dict aliases
     cdef readonly list variables
     cdef readonly list masks
+    cdef readonly bint fused
+    cdef Carriers carriers
+    cdef Lowered lowered
+    cdef int lower(self) except -1
     cdef readonly list penalties
     cdef readonly list constants
     cdef readonly dict zero_tensors

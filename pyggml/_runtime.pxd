@@ -26,6 +26,7 @@ cdef class Backend:
 cdef class Scheduler:
     cdef _ggml.ggml_backend_sched_t ptr
     cdef readonly Backend backend
+    cdef bint lowered
     cdef object enter_compute(self)
 
 

@@ -16,6 +16,12 @@ from pyggml._graph cimport Tensor
 
 cnp.import_array()
 
+cdef tuple _kinds = ("dense", "index", "classes", "weight")
+
+
+cdef enum _Kind:
+    _DENSE, _INDEX, _CLASSES, _WEIGHT
+
 
 @cython.no_gc_clear
 cdef class Slot:
@@ -42,6 +48,7 @@ cdef class Slot:
         self.tensor = tensor
         self.name = name
         self.kind = kind
+        self.code = _kinds.index(kind)
         self.limit = limit
         self.n_rows = tensor.shape[0]
         if row_shape is None:
@@ -114,27 +121,30 @@ cdef class Slot:
 
     def check(self, Rows rows):
         """Raise what :meth:`fill` would raise for any row."""
-        cdef int64_t i, n, bad
-        cdef int64_t limit = self._bound()
+        self.check_rows(rows, rows.n_rows, NULL)
+
+    cdef int check_rows(self, Rows rows, int64_t n, const int64_t * index) except -1:
+        """Raise what :meth:`fill` would raise for the first n rows, or those of an index."""
+        cdef int64_t i
+        cdef int64_t bad = -1
         cdef float * target
-        if self.kind not in ("classes", "index", "weight"):
-            return
-        n = rows.n_rows
-        if self.kind == "weight":
+        if self.code == _WEIGHT:
             target = <float *>malloc(max(self.row_size, 1) * sizeof(float))
             if target is NULL:
                 raise MemoryError
             try:
                 for i in range(n):
-                    rows.copy(i, 1, NULL, target)
+                    rows.copy(i, 1, index, target)
                     self._check_weights(target, self.row_size)
             finally:
                 free(target)
-            return
-        with nogil:
-            bad = rows.copy_labels(0, n, NULL, NULL, limit)
-        if bad >= 0:
-            self._bad_label(rows, bad)
+        elif self.code != _DENSE:
+            limit = self._bound()
+            with nogil:
+                bad = rows.copy_labels(0, n, index, NULL, limit)
+            if bad >= 0:
+                self._bad_label(rows, bad)
+        return 0
 
     cdef int _bad_label(self, Rows rows, int64_t bad) except -1:
         limit = self._bound()
@@ -151,29 +161,32 @@ cdef class Slot:
                 raise ValueError(f"{self.name} must be finite and not negative, got {w[i]}")
         return 0
 
+    cdef int64_t put(self, Rows rows, int64_t start, int64_t n,
+                     const int64_t * index) noexcept nogil:
+        """Copy n accepted rows to the front of the tensor; return a row of a bad label, or -1."""
+        cdef int64_t i, bad
+        cdef float * target = self.data()
+        if self.code == _INDEX:
+            return rows.copy_labels(start, n, index, <int32_t *>target, self.tensor.limit)
+        if self.code != _CLASSES:
+            rows.copy(start, n, index, target)
+            return -1
+        bad = rows.copy_labels(start, n, index, self.labels, self.limit)
+        if bad < 0:
+            memset(target, 0, n * self.row_size * self.limit * sizeof(float))
+            for i in range(n * self.row_size):
+                target[i * self.limit + self.labels[i]] = 1.0
+        return bad
+
     cdef int fill(self, Rows rows, int64_t start, int64_t n, const int64_t * index) except -1:
         """Copy n accepted rows to the front of the tensor."""
-        cdef int64_t bad = -1
-        cdef int64_t i
-        cdef int64_t limit = self._bound()
-        cdef float * target = self.data()
-        cdef bint classes = self.kind == "classes"
-        cdef bint indices = self.kind == "index"
+        cdef int64_t bad
         with nogil:
-            if classes:
-                bad = rows.copy_labels(start, n, index, self.labels, self.limit)
-                if bad < 0:
-                    memset(target, 0, n * self.row_size * self.limit * sizeof(float))
-                    for i in range(n * self.row_size):
-                        target[i * self.limit + self.labels[i]] = 1.0
-            elif indices:
-                bad = rows.copy_labels(start, n, index, <int32_t *>target, limit)
-            else:
-                rows.copy(start, n, index, target)
+            bad = self.put(rows, start, n, index)
         if bad >= 0:
             self._bad_label(rows, bad)
-        if self.kind == "weight":
-            self._check_weights(target, n * self.row_size)
+        if self.code == _WEIGHT:
+            self._check_weights(self.data(), n * self.row_size)
         return 0
 
     cdef int load(self, value) except -1:

@@ -1,37 +1,31 @@
 # cython: language_level=3
 """The trainer: weights, moments, learning rate and graphs that live as long as your loop."""
 
-import copy
 import math
 import warnings
-from collections import OrderedDict
 
 import numpy as np
 
 cimport cython
-from libc.math cimport isfinite
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
-cimport numpy as cnp
-
-from pyggml cimport _ggml
-from pyggml._arrays cimport Rows
+from pyggml._engine cimport Engine
 from pyggml._feed cimport Feed, load_batch
 from pyggml._forward cimport ForwardGraph
-from pyggml._graph cimport Graph, Tensor
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph
+from pyggml._graph cimport Tensor
+from pyggml._slot cimport Slot
+from pyggml._training cimport ApplyGraph, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
-from pyggml._forward import Predictor
-from pyggml._random import draw_seed
+from pyggml._arrays import check_index
+from pyggml._engine import require_compiled
+from pyggml._snapshot import Snapshot, check_precision, move, statistics
 from pyggml.layers.base import positive_int
-from pyggml.optimizers import _rate, _within
-
-cnp.import_array()
+from pyggml.optimizers import _rate
 
 
 @cython.no_gc_clear
-cdef class Trainer:
+cdef class Trainer(Engine):
     """A training context that you step yourself.
 
     It holds a copy of the model's weights, the optimizer's moments, the graphs and the learning
@@ -51,6 +45,10 @@ cdef class Trainer:
         weights.
     weight_decay : float, optional
         Decoupled, in [0, 1]; by default the optimizer's. Frozen weights are not decayed.
+    share : Trainer or list of Trainer, optional
+        Weights that this model has in common with theirs (it uses the same layers) are not copied
+        but used by reference: a frozen critic inside an actor's graph follows the critic's
+        trainer. They are trained here only where they are trainable while this trainer is made.
 
     Attributes
     ----------
@@ -78,9 +76,14 @@ cdef class Trainer:
     """
 
     def __init__(self, model, batch_size=32, nbatch_logical=None, loss_mask=None,
-                 weight_decay=None):
+                 weight_decay=None, share=None):
         self._set_up(model, batch_size, nbatch_logical, _mask(model, loss_mask), weight_decay,
-                     False)
+                     False, share)
+        if any(_moves_by_calibration(layer) for layer in _batch_norms(self.program.layers)):
+            warnings.warn(
+                "steps do not move the moving statistics of this model's batch norm layers: call "
+                "calibrate_bn(x) before predicting, or give the layers a momentum, or freeze "
+                "their statistics", UserWarning, stacklevel=1)
 
     @staticmethod
     def _on_weights_of(model, batch_size, nbatch_logical=None, mask=None):
@@ -89,160 +92,9 @@ cdef class Trainer:
         self._set_up(model, batch_size, nbatch_logical, mask, None, True)
         return self
 
-    def _set_up(self, model, batch_size, nbatch_logical, mask, weight_decay, bint in_place):
-        compiled = _compiled(model)
-        self.compiled = model
-        self.program = model.program
-        self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)
-        self.weight_decay = (self.optimizer.weight_decay if weight_decay is None
-                             else _within(weight_decay, "weight_decay", 0, 1))
-        self.graphs = OrderedDict()
-        self._configure(batch_size, nbatch_logical, mask)
-        self.bindings = {} if in_place else {v: v.clone() for v in self.program.variables}
-        self.trained = [self.bindings.get(v, v) for v in self.program.variables if v.trainable]
-        self.slots = {
-            v: tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
-                      for i in range(self.optimizer.n_slots)])
-            for v in self.trained}
-        self.gradients_sum = None
-        self.params = StepParams()
-        self.predictor = (model._predictor_of_program() if in_place
-                          else Predictor(self.program, self.bindings))
-        self.lock = self.predictor.lock
-        self.seed = draw_seed()
-        # Whatever ggml cannot train is refused here, not at the first step of a long job.
-        self.train_graph(self.batch_size, self._use())
-
-    def _configure(self, batch_size, nbatch_logical, mask):
-        """Choose batch sizes and weights; moments and counters stay."""
-        batch_size = positive_int(batch_size, "batch_size")
-        if batch_size > 1 << 30:
-            raise ValueError(f"batch_size must be at most {1 << 30}, got {batch_size}")
-        logical = (batch_size if nbatch_logical is None
-                   else positive_int(nbatch_logical, "nbatch_logical"))
-        if logical % batch_size:
-            raise ValueError(f"nbatch_logical must be a multiple of batch_size, got {logical} and "
-                             f"{batch_size}")
-        if self.criterion is None or self.criterion.mask != mask:
-            self.criterion = self.compiled.compiled.criterion.with_mask(mask)
-            self.graphs.clear()
-        self.batch_size = batch_size
-        self.nbatch_logical = logical
-
-    # -- what a step is made of ----------------------------------------------------------
-
-    def _use(self):
-        return "step" if self.nbatch_logical == self.batch_size else "accumulate"
-
-    cdef TrainGraph train_graph(self, int64_t rows, str use):
-        """Return the graph for a number of rows; a few are kept."""
-        cdef TrainGraph g
-        key = (rows, use)
-        g = self.graphs.get(key)
-        if g is not None and not g.exhausted:
-            return g
-        gradients = None
-        if use == "accumulate":
-            if self.gradients_sum is None:
-                self.gradients_sum = _like(self.trained)
-            gradients = self.gradients_sum
-        elif use == "probe":
-            gradients = _like(self.trained)
-        g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
-                       self.slots, self.params, gradients)
-        self.graphs[key] = g
-        while len(self.graphs) > 4:
-            self.graphs.popitem(last=False)
-        return g
-
-    cdef int set_params(self) except -1:
-        cdef int i
-        cdef double value
-        t = self.updates + 1
-        values = self.optimizer.params(self.weight_decay, t)
-        for i, value in enumerate(values):
-            self.params.decayed.data[i] = <float>value
-        if self.weight_decay != 0:
-            values = self.optimizer.params(0.0, t)
-        for i, value in enumerate(values):
-            self.params.plain.data[i] = <float>value
-        return 0
-
-    cdef float run(self, TrainGraph g, int64_t rows) except? -1:
-        """Compute on what lies in the input tensors; return the loss."""
-        cdef float loss
-        if g.graph.masks:
-            g.draw_masks(self.seed, self.steps)
-        if g.accumulating:
-            loss = g.evaluate(<float>(<double>rows / self.batch_size))
-            self.steps += 1
-            self.window_rows += rows
-            if self.window_rows >= self.nbatch_logical:
-                self.finish_window()
-        else:
-            self.set_params()
-            loss = g.evaluate(1.0)
-            self.steps += 1
-            self.updates += 1
-        if not isfinite(loss) and not self.warned:
-            self.warned = True
-            warnings.warn(f"the loss is {loss} at step {self.steps}", RuntimeWarning,
-                          stacklevel=2)
-        return loss
-
-    cdef int finish_window(self) except -1:
-        """Update the weights from the gradients that were added up, if there are any."""
-        if self.window_rows == 0:
-            return 0
-        if self.apply_graph is None:
-            self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
-                                          self.slots, self.params)
-        self.set_params()
-        self.apply_graph.apply(<float>(<double>self.batch_size / self.window_rows))
-        for v in self.trained:
-            (<Variable>self.gradients_sum[v]).zero()
-        self.window_rows = 0
-        self.updates += 1
-        return 0
-
-    def _alive(self):
-        if self.freed:
-            raise RuntimeError("this trainer was freed")
-
-    def _feed(self, x, y, sample_weight):
-        """Check whole arrays and return what :meth:`_step_rows` reads them through."""
-        cdef TrainGraph g
-        with self.lock:
-            self._alive()
-            g = self.train_graph(self.batch_size, self._use())
-            return Feed(self.program, self.criterion, g.inputs, g.loss, x, y, sample_weight)
-
-    def _step_rows(self, Feed feed, order, int64_t start, int64_t n):
-        """Step on rows of arrays: what ``fit`` calls for every batch.
-
-        Returns
-        -------
-        tuple
-            The loss, and the graph's tensors to read predictions from.
-        """
-        cdef TrainGraph g
-        cdef double loss = 0
-        with self.lock:
-            self._alive()
-            g = self.train_graph(n, self._use())
-            feed.fill(g.inputs, g.loss, order, start, n)
-            loss = self.run(g, n)
-        return loss, g.loss
-
-    def _finish_window(self):
-        """Update from what was accumulated, at the end of an epoch."""
-        with self.lock:
-            self._alive()
-            self.finish_window()
-
     # -- steps ---------------------------------------------------------------------------
 
-    def step(self, x, y, sample_weight=None):
+    def step(self, x, y=None, sample_weight=None):
         """Run one forward and backward pass and, at the end of a period, update the weights.
 
         Parameters
@@ -250,7 +102,8 @@ cdef class Trainer:
         x : array_like of shape (batch_size, ...), or list or dict of them
             Any real dtype; C-contiguous float32 goes in by one copy.
         y : array_like, or list or dict of them
-            Of the outputs' shapes; integer labels of shape (batch_size,) for sparse losses.
+            Of the outputs' shapes; integer labels of shape (batch_size,) for sparse losses; None
+            where the loss takes no labels.
         sample_weight : array_like of shape (batch_size,) or (batch_size, outputs), optional
             Only with ``loss_mask``; left out, all ones. Loss = sum(w * l) / N, never
             renormalised.
@@ -271,13 +124,72 @@ cdef class Trainer:
         cdef TrainGraph g
         cdef double loss = 0
         with self.lock:
-            self._alive()
-            g = self.train_graph(self.batch_size, self._use())
+            self.alive()
+            g = self.main_graph()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
             loss = self.run(g, self.batch_size)
         return loss
 
-    def eval(self, x, y, sample_weight=None):
+    def step_many(self, x, y=None, idx=None, sample_weight=None):
+        """Run many steps on rows of arrays that you hold, without Python in between.
+
+        The same as ``[step(x[i], y[i], sample_weight[i]) for i in idx]``, but rows go straight
+        from the arrays into the graph. A replay buffer may be larger than what is used of it.
+
+        Parameters
+        ----------
+        x : array_like of shape (n, ...), or list or dict of them
+            Any number of rows, any real dtype and strides.
+        y : array_like of shape (n, ...), or list or dict of them
+            Labels are checked in the rows that are used.
+        idx : array_like of int of shape (k, batch_size)
+            Rows of each step's batch, from 0 to n - 1.
+        sample_weight : array_like of shape (n,) or (n, outputs), optional
+
+        Returns
+        -------
+        numpy.ndarray of float64 of shape (k,)
+            The losses, each before its update.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`step`. Nothing has changed then.
+        IndexError
+            A row that does not exist; negative rows are not counted from the end.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pyggml
+        >>> model = pyggml.Sequential([pyggml.Input((4,)), pyggml.layers.Dense(1)])
+        >>> model.compile(optimizer="adam", loss="mse")
+        >>> x, y = np.ones((100, 4)), np.ones((100, 1))
+        >>> with pyggml.Trainer(model, batch_size=8) as trainer:
+        ...     losses = trainer.step_many(x, y, np.random.randint(0, 100, (20, 8)))
+        >>> losses.shape
+        (20,)
+        """
+        cdef TrainGraph g
+        cdef Feed feed
+        cdef const int64_t[:, ::1] index
+        if idx is None:
+            raise ValueError("idx must be given")
+        if np.ndim(idx) != 2 or np.shape(idx)[1] != self.batch_size:
+            raise ValueError(f"idx must have shape (k, {self.batch_size}), with the batch size "
+                             f"last, got {np.shape(idx)}")
+        with self.lock:
+            self.alive()
+            g = self.main_graph()
+            feed = Feed(self.program, self.criterion, g.inputs, g.loss, x, y, sample_weight,
+                        check=False)
+            index = check_index(idx, feed.n_rows, "idx")
+            losses = np.empty(index.shape[0])
+            feed.check_rows(g.inputs, g.loss, index)
+            self.run_many(g, feed, index, losses)
+        return losses
+
+    def eval(self, x, y=None, sample_weight=None):
         """Return the loss of a batch in evaluation mode: no dropout, no backward pass.
 
         Parameters
@@ -293,7 +205,7 @@ cdef class Trainer:
         cdef Tensor total
         cdef double loss = 0
         with self.lock:
-            self._alive()
+            self.alive()
             g = self.predictor.graph(self.batch_size, self.criterion)
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
             g.compute()
@@ -321,11 +233,11 @@ cdef class Trainer:
         check_precision(matmul_precision)
         size = self.batch_size if batch_size is None else positive_int(batch_size, "batch_size")
         with self.lock:
-            self._alive()
+            self.alive()
             found = self.predictor.predict(x, size)
         return found[0] if len(found) == 1 else found
 
-    def gradients(self, x, y, sample_weight=None):
+    def gradients(self, x, y=None, sample_weight=None):
         """Return the gradient of a batch's loss for every trainable weight; update nothing.
 
         Parameters
@@ -339,35 +251,146 @@ cdef class Trainer:
             By the weights' names, ``"layer/weight"``, in the shapes of the weights.
         """
         cdef TrainGraph g
-        cdef Variable bound
         with self.lock:
-            self._alive()
+            self.alive()
             g = self.train_graph(self.batch_size, "probe")
             g.moves_statistics = False
             for v in self.trained:
                 (<Variable>g.targets[v]).zero()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
-            if g.graph.masks:
-                g.draw_masks(self.seed, self.steps)
+            g.draw_masks(self.seed, self.steps)
             g.evaluate(1.0)
-            names = self.compiled.weight_names
-            result = {}
-            for v in self.program.variables:
-                bound = self.bindings.get(v, v)
-                if v.trainable:
-                    result[names[v]] = (<Variable>g.targets[bound]).numpy()
-        return result
+            return {name: (<Variable>g.targets[v]).numpy() for name, v in self._trained().items()}
 
-    # -- state ---------------------------------------------------------------------------
+    def apply_gradients(self, gradients):
+        """Update the weights by gradients of your own: one update, but no step.
+
+        Parameters
+        ----------
+        gradients : dict of str to array_like
+            One for every trainable weight, by name and shape as :meth:`gradients` returns them:
+            averaged over workers, clipped, or computed elsewhere.
+
+        Raises
+        ------
+        ValueError
+            Names or shapes are not those of the trainable weights. Nothing has changed then.
+        TypeError
+            Not a dict, or not real numbers.
+        """
+        cdef Variable v
+        if not isinstance(gradients, dict):
+            raise TypeError("gradients must be a dict of arrays by the weights' names, got "
+                            f"{type(gradients).__name__}")
+        with self.lock:
+            self.alive()
+            trained = self._trained()
+            missing = sorted(set(trained) - set(gradients))
+            unknown = sorted(set(gradients) - set(trained))
+            if missing or unknown:
+                raise ValueError(f"gradients must have a key for every trainable weight; missing "
+                                 f"{missing}, unknown {unknown}")
+            if self.apply_given is None:
+                self.gradients_given = {v: v.clone() for v in self.trained}
+                self.apply_given = ApplyGraph(self.trained, self.gradients_given,
+                                              self.optimizer.rule, self.slots, self.params)
+            for name, v in trained.items():
+                self.gradients_given[v].check(gradients[name])
+            for name, v in trained.items():
+                self.gradients_given[v].assign(gradients[name])
+            if self.optimizer.clips:
+                clip_gradients(self.optimizer, self.trained, self.gradients_given, 1.0)
+            self.set_params()
+            self.apply_given.apply(1.0)
+            self.updates += 1
+
+    def _trained(self):
+        """Dict from name to the trainer's own variable, of all that it trains."""
+        return {self.names[v]: self.bindings.get(v, v) for v in self.program.variables
+                if v in self.moving}
+
+    # -- copies of the network -----------------------------------------------------------
 
     def model(self):
         """Return a compiled model with the current weights, which shares nothing with this."""
         with self.lock:
-            self._alive()
+            self.alive()
             other = self.compiled.copy()
+            if other.program.output_names != self.program.output_names or (
+                    len(other.program.variables) != len(self.program.variables)):
+                raise RuntimeError("the model was changed after this trainer was made of it")
             for v, w in zip(self.program.variables, other.program.variables):
                 w.assign(self.bindings.get(v, v).numpy(copy=False))
         return other
+
+    def snapshot(self):
+        """Return an independent copy of the network with the current weights.
+
+        Returns
+        -------
+        Snapshot
+            Later steps do not move it, and it outlives :meth:`free`.
+        """
+        with self.lock:
+            self.alive()
+            return Snapshot._of(self.program, self.bindings, self.names, self.batch_size,
+                                self.compiled.name)
+
+    def update_target(self, target, tau=1.0):
+        """Move a target network: ``target <- tau * current + (1 - tau) * target``.
+
+        Parameters
+        ----------
+        target : Snapshot, Trainer or Model
+            With the same weights by name and shape.
+        tau : float
+            In [0, 1]. 1 copies bit for bit (DQN's hard update); a small one is the moving average
+            of DDPG and SAC. Moving statistics of batch norm are copied whole, never averaged.
+
+        Raises
+        ------
+        ValueError
+            Other weights, or ``tau`` out of range. Nothing has changed then.
+        RuntimeError
+            The target or the trainer was freed.
+        """
+        lock, current = self._target()
+        whole = {self.names[v] for v in statistics(self.program)}
+        move(lock, current, whole, *_target_of(target), tau)
+
+    def _target(self):
+        lock, weights = self._shared_weights()
+        return lock, {self.names[v]: bound for v, bound in weights.items()}
+
+    def calibrate_bn(self, x):
+        """Set the moving statistics of batch norm layers exactly, from representative inputs.
+
+        Parameters
+        ----------
+        x : array_like of shape (n, ...), or list or dict of them
+            Up to 1024 rows are used. Weights, moments and counters stay as they are; without
+            batch norm nothing happens.
+
+        Raises
+        ------
+        ValueError
+            ``x`` has no rows.
+        """
+        cdef ForwardGraph g
+        cdef Slot slot
+        with self.lock:
+            self.alive()
+            g = self.predictor.graph(1)
+            for slot, value in zip(g.inputs, self.program.split_inputs(x)):
+                if slot.accept(value).n_rows == 0:
+                    raise ValueError(f"{slot.name} has no rows")
+            if not _batch_norms(self.program.layers):
+                return
+            from pyggml._calibration import calibrate
+
+            calibrate(self.program, self.bindings, x, max_rows=1024)
+
+    # -- state ---------------------------------------------------------------------------
 
     def get_weights(self, copy=True):
         """Return the current weights in the model's order.
@@ -382,7 +405,7 @@ cdef class Trainer:
         list of numpy.ndarray of float32
         """
         with self.lock:
-            self._alive()
+            self.alive()
             return [self.bindings.get(v, v).numpy(copy) for v in self.program.variables]
 
     def set_lr(self, lr):
@@ -400,13 +423,13 @@ cdef class Trainer:
         """
         lr = _rate(lr, "lr")
         with self.lock:
-            self._alive()
+            self.alive()
             self.optimizer.learning_rate = lr
 
     @property
     def lr(self):
         """The learning rate of the next update."""
-        self._alive()
+        self.alive()
         return self.optimizer.learning_rate
 
     @lr.setter
@@ -416,25 +439,27 @@ cdef class Trainer:
     @property
     def n_steps(self):
         """Number of calls of :meth:`step`."""
-        self._alive()
+        self.alive()
         return self.steps
 
     @property
     def n_updates(self):
         """Number of times the weights were updated."""
-        self._alive()
+        self.alive()
         return self.updates
 
     def free(self):
         """Release everything. Calling it again is harmless; other methods raise RuntimeError."""
         with self.lock:
             self.freed = True
-            self.graphs = OrderedDict()
-            self.apply_graph = None
+            self.main = None
+            self.graphs.clear()
+            self.apply_graph = self.apply_given = None
             self.predictor = None
             self.bindings = {}
             self.slots = {}
-            self.gradients_sum = None
+            self.idle_slots = {}
+            self.gradients_sum = self.gradients_given = None
             self.trained = []
 
     def close(self):
@@ -442,7 +467,7 @@ cdef class Trainer:
         self.free()
 
     def __enter__(self):
-        self._alive()
+        self.alive()
         return self
 
     def __exit__(self, *exception):
@@ -462,20 +487,35 @@ cdef class Trainer:
                 f"CPU, batch {self.batch_size}, {self.steps} steps, {self.updates} updates>")
 
 
-cdef dict _like(list variables):
-    return {v: Variable(v.shape, f"{v.name}/gradient", v.axes, trainable=False)
-            for v in variables}
-
-
-def _compiled(model):
+def _target_of(target):
     from pyggml.models import Model
 
-    if not isinstance(model, Model):
-        raise TypeError(f"model must be a Sequential or a Model, got {type(model).__name__}")
-    if model.compiled is None:
-        raise ValueError(f"model {model.name!r} is not compiled; call model.compile first")
-    model.require_built()
-    return model.compiled
+    if isinstance(target, (Snapshot, Trainer)):
+        return target._target()
+    if isinstance(target, Model):
+        target.require_built()
+        names = target.weight_names
+        return target._predictor_of_program().lock, {
+            names[v]: v for v in target.program.variables}
+    raise TypeError(f"target must be a Snapshot, a Trainer or a Model, got "
+                    f"{type(target).__name__}")
+
+
+def _batch_norms(layers):
+    """Return the batch norm layers among layers and inside them."""
+    from pyggml import layers as known
+
+    kind = getattr(known, "BatchNormalization", ())
+    found = []
+    for layer in layers:
+        if isinstance(layer, kind):
+            found.append(layer)
+        found += _batch_norms(layer.sublayers)
+    return found
+
+
+def _moves_by_calibration(layer):
+    return layer.momentum is None and not layer.freeze_stats
 
 
 def _mask(model, loss_mask):
@@ -485,15 +525,8 @@ def _mask(model, loss_mask):
     loss_mask = positive_int(loss_mask, "loss_mask")
     if loss_mask == 1:
         return "rows"
-    sizes = [math.prod(shape[1:]) for shape in _compiled(model).criterion.output_shapes]
+    sizes = [math.prod(shape[1:]) for shape in require_compiled(model).criterion.output_shapes]
     if any(size != loss_mask for size in sizes):
         raise ValueError(f"loss_mask must be None, 1 or the number of outputs ({sizes[0]}), got "
                          f"{loss_mask}")
     return "elements"
-
-
-def check_precision(matmul_precision):
-    """Raise ValueError for anything but None, "default" and "float32"."""
-    if matmul_precision is not None and matmul_precision not in ("default", "float32"):
-        raise ValueError("matmul_precision must be None, 'default' or 'float32', got "
-                         f"{matmul_precision!r}")

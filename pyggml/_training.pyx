@@ -4,22 +4,25 @@
 import math
 
 cimport cython
-from libc.math cimport NAN
+from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._lowering cimport begin_compute, end_compute, fill_mask
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
 from pyggml._forward import build
 
-cdef extern from "_dropout.h" nogil:
-    void pg_dropout_mask(float * mask, int64_t n, double rate, uint64_t seed, uint64_t step,
-                         uint64_t stream)
+cdef extern from "_step_rules.h" nogil:
+    _ggml.ggml_custom_op_t pg_step_rule(const char * name)
+    double pg_sum_of_squares(const float * x, int64_t n)
+    void pg_multiply(float * x, int64_t n, double factor)
+    void pg_limit(float * x, int64_t n, float limit)
 
 # A quiet NaN that no computation produces: a loss that still holds it was never written.
 cdef uint32_t _unwritten = 0x7fc0dead
@@ -33,11 +36,24 @@ cdef class StepParams:
 
     They stand in tensors of our own instead of ggml-opt's, which asserts that the learning rate
     is positive and keeps its step count private.
+
+    Parameters
+    ----------
+    decay_biases : bool
+        Whether biases and scales are decayed.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, bint decay_biases=True):
+        self.decay_biases = decay_biases
         self.decayed = Variable((7,), "step_params", trainable=False)
         self.plain = Variable((7,), "step_params_plain", trainable=False)
+
+    cdef Variable of(self, Variable variable):
+        if not variable.decay:
+            return self.plain
+        if not self.decay_biases and (len(variable.shape) < 2 or variable.name.endswith("bias")):
+            return self.plain
+        return self.decayed
 
 
 cdef _ggml.ggml_opt_optimizer_params _legal_params(void * userdata) noexcept nogil:
@@ -94,20 +110,25 @@ cdef class TrainGraph:
     batch_size : int
     bindings : dict
         The trainer's variables in place of the program's.
-    rule : {"adamw", "sgd"}
+    rule : {"adamw", "sgd", "momentum", "rmsprop", "adagrad", "lion"}
+        The first two are ggml's.
     slots : dict of Variable to tuple of Variable
         State of the step rule for each trainable variable.
     params : StepParams
     gradients : dict of Variable to Variable, optional
         Where gradients are added up. Given, the optimizer does not step.
+    trained : set of Variable, optional
+        Those of the program to train; by default those that are trainable now.
     """
 
     def __cinit__(self):
         self.opt = NULL
         self.seed = NULL
+        self.masks = NULL
+        self.updates = NULL
 
     def __init__(self, program, criterion, Py_ssize_t batch_size, dict bindings, str rule,
-                 dict slots, StepParams params, dict gradients=None):
+                 dict slots, StepParams params, dict gradients=None, trained=None):
         cdef _ggml.ggml_opt_params p
         cdef Tensor first, total
         cdef Graph graph
@@ -117,8 +138,10 @@ cdef class TrainGraph:
             outputs = program.run(graph, [slot.tensor for slot in inputs], True)
             return inputs, criterion.build(graph, outputs)
 
-        self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings)
+        self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings,
+                                                      trained)
         graph = self.graph
+        self.carriers = graph.carriers
         total = self.loss.total
         if not graph.variables:
             raise ValueError("the model has no trainable weights that its loss depends on")
@@ -130,11 +153,13 @@ cdef class TrainGraph:
         if graph.awaited is not None:
             total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
         _check_size(graph, total.ptr)
+        self._list_masks()
+        self._list_updates()
 
         self.moves_statistics = True
         self.accumulating = gradients is not None
         self.targets = gradients
-        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2)
+        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
         first = (<Slot>self.inputs[0]).tensor
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
@@ -158,6 +183,7 @@ cdef class TrainGraph:
             held = [g.numpy() for g in gradients.values()]
         else:
             self._redirect_steps(rule, slots, params)
+        graph.lower()
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
         if self.accumulating:
@@ -198,52 +224,89 @@ cdef class TrainGraph:
             set_step(self.graph, t, by_pointer[<size_t>t.src[0]], rule, slots, params)
         return 0
 
-    cdef float evaluate(self, float weight) except? -1:
-        """Run forward and backward, and the step unless accumulating; return the loss.
+    cdef bint compute(self, float weight) noexcept nogil:
+        """Run forward and backward, and the step unless accumulating; threads are set up.
 
-        ``weight`` multiplies the gradients that are accumulated.
+        ``weight`` multiplies the gradients that are accumulated. False where ggml did not finish.
         """
         cdef uint32_t bits
-        cdef Variable variable
-        cdef Tensor value
+        cdef uint64_t denormals
+        cdef int i
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
+        self.seed[0] = weight
+        denormals = begin_compute()
+        _ggml.ggml_opt_eval(self.opt, NULL)
+        _ggml.ggml_opt_alloc(self.opt, True)
+        end_compute(denormals)
+        memcpy(&bits, self.loss_value, sizeof(float))
+        if bits == _unwritten:
+            return False
+        if self.moves_statistics:
+            for i in range(self.n_updates):
+                memcpy(self.updates[i].variable, self.updates[i].value, self.updates[i].n_bytes)
+        return True
+
+    cdef float evaluate(self, float weight) except? -1:
+        """Compute once, as :meth:`compute` does, and return the loss."""
+        cdef bint finished
         lock = self.scheduler.enter_compute()
         try:
             with nogil:
-                self.seed[0] = weight
-                _ggml.ggml_opt_eval(self.opt, NULL)
-                _ggml.ggml_opt_alloc(self.opt, True)
+                finished = self.compute(weight)
         finally:
             if lock is not None:
                 lock.release()
-        memcpy(&bits, self.loss_value, sizeof(float))
-        if bits == _unwritten:
-            raise RuntimeError("ggml did not finish the computation; the loss was not written")
-        if self.moves_statistics:
-            for bound, kept in self.graph.updates:
-                variable, value = bound, kept
-                memcpy(variable.data, value.ptr.data, variable.size * sizeof(float))
+        self.graph.lowered.check()
+        if not finished:
+            self.raise_unfinished()
         return self.loss_value[0]
 
-    @property
-    def exhausted(self):
-        """Whether ggml-opt's period is about to end, so that the graph must be made anew."""
-        return self.accumulating and self.evaluations + 2 >= _endless
+    cdef int raise_unfinished(self) except -1:
+        self.graph.lowered.check()
+        raise RuntimeError("ggml did not finish the computation; the loss was not written")
 
-    cdef int draw_masks(self, uint64_t seed, uint64_t step) except -1:
+    cdef bint exhausted(self) noexcept:
+        """Whether ggml-opt's period is about to end, so that the graph must be made anew."""
+        return self.accumulating and self.evaluations + 1024 >= _endless
+
+    cdef int _list_masks(self) except -1:
         cdef Tensor mask
-        cdef uint64_t stream = 0
-        cdef double rate
-        cdef int64_t n
-        cdef float * data
-        for mask, rate in self.graph.masks:
-            data = <float *>mask.ptr.data
-            n = _ggml.ggml_nelements(mask.ptr)
-            with nogil:
-                pg_dropout_mask(data, n, rate, seed, step, stream)
-            stream += 1
+        cdef int i
+        self.n_masks = len(self.graph.masks)
+        if self.n_masks == 0:
+            return 0
+        self.masks = <_Mask *>malloc(self.n_masks * sizeof(_Mask))
+        if self.masks is NULL:
+            raise MemoryError
+        for i in range(self.n_masks):
+            mask, self.masks[i].rate = self.graph.masks[i]
+            self.masks[i].data = <float *>mask.ptr.data
+            self.masks[i].n = _ggml.ggml_nelements(mask.ptr)
         return 0
+
+    cdef int _list_updates(self) except -1:
+        cdef Variable variable
+        cdef Tensor value
+        cdef int i
+        self.n_updates = len(self.graph.updates)
+        if self.n_updates == 0:
+            return 0
+        self.updates = <_Update *>malloc(self.n_updates * sizeof(_Update))
+        if self.updates is NULL:
+            raise MemoryError
+        for i in range(self.n_updates):
+            variable, value = self.graph.updates[i]
+            self.updates[i].variable = variable.data
+            self.updates[i].value = <const float *>value.ptr.data
+            self.updates[i].n_bytes = variable.size * sizeof(float)
+        return 0
+
+    cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil:
+        cdef int i
+        self.carriers.set_rng(seed, step)
+        for i in range(self.n_masks):
+            fill_mask(self.masks[i].data, self.masks[i].n, self.masks[i].rate, seed, step, i)
 
     @property
     def nbytes(self):
@@ -251,6 +314,8 @@ cdef class TrainGraph:
         return self.graph.buffer.nbytes + self.scheduler.nbytes
 
     def __dealloc__(self):
+        free(self.masks)
+        free(self.updates)
         if self.opt is not NULL:
             _ggml.ggml_opt_free(self.opt)
             self.opt = NULL
@@ -260,22 +325,40 @@ cdef int set_step(Graph graph, _ggml.ggml_tensor * t, Variable variable, str rul
                   StepParams params) except -1:
     """Make t a step of ``rule`` on ``variable`` with the trainer's state and parameters."""
     cdef Tensor source
-    cdef int i
-    chosen = params.decayed if variable.decay else params.plain
-    for i in range(2, 10):
-        t.src[i] = NULL
-    if rule == "adamw":
-        t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
-        for i, state in enumerate(slots[variable]):
-            source = graph.weight(state)
-            t.src[2 + i] = source.ptr
-        source = graph.weight(chosen)
-        t.src[4] = source.ptr
-    else:
+    cdef int i = 2
+    cdef Variable chosen = params.of(variable)
+    for state in slots[variable]:
+        source = graph.weight(state)
+        t.src[i] = source.ptr
+        i += 1
+    source = graph.weight(chosen)
+    if rule == "sgd":
         t.op = _ggml.GGML_OP_OPT_STEP_SGD
-        source = graph.weight(chosen)
         # SGD's kernel wants exactly two parameters: the rate and the decay.
-        t.src[2] = _head(graph, source.ptr, 2)
+        t.src[i] = _head(graph, source.ptr, 2)
+    else:
+        t.src[i] = source.ptr
+        if rule == "adamw":
+            t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
+        else:
+            _make_custom(t, rule)
+    for i in range(i + 1, _ggml.GGML_MAX_SRC):
+        t.src[i] = NULL
+    return 0
+
+
+cdef int _make_custom(_ggml.ggml_tensor * t, str rule) except -1:
+    """Let t call one of our own step rules."""
+    cdef Context scratch = Context(2)
+    cdef _ggml.ggml_tensor * node
+    cdef bytes name = rule.encode()
+    cdef _ggml.ggml_custom_op_t function = pg_step_rule(name)
+    if function is NULL:
+        raise ValueError(f"unknown step rule {rule!r}")
+    node = _ggml.ggml_custom_4d(scratch.ptr, _ggml.GGML_TYPE_F32, 1, 1, 1, 1, &t, 1, function,
+                                _ggml.GGML_N_TASKS_MAX, NULL)
+    t.op = _ggml.GGML_OP_CUSTOM
+    memcpy(t.op_params, node.op_params, sizeof(t.op_params))
     return 0
 
 
@@ -324,20 +407,54 @@ cdef class ApplyGraph:
                                         _head(graph, (<Tensor>graph.weight(params.plain)).ptr, 2))
             set_step(graph, t, variable, rule, slots, params)
             _ggml.ggml_build_forward_expand(self.cgraph, t)
-        self.scheduler = Scheduler(size)
+        graph.lower()
+        self.scheduler = Scheduler(size, graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError("no memory to apply gradients")
 
     cdef int apply(self, float factor) except -1:
         cdef _ggml.ggml_status status
+        cdef uint64_t denormals
         (<float *>self.factor.ptr.data)[0] = factor
         lock = self.scheduler.enter_compute()
         try:
             with nogil:
+                denormals = begin_compute()
                 status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
+                end_compute(denormals)
         finally:
             if lock is not None:
                 lock.release()
         if status != _ggml.GGML_STATUS_SUCCESS:
             raise RuntimeError(f"ggml could not apply the gradients (status {<int>status})")
         return 0
+
+
+cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1:
+    """Multiply gradients by a factor and clip them as the optimizer asks; norms are in double."""
+    cdef Variable g
+    cdef double limit, norm
+    cdef double total = 0
+    if optimizer.clipvalue is not None:
+        limit = optimizer.clipvalue
+        for variable in variables:
+            g = gradients[variable]
+            pg_multiply(g.data, g.size, factor)
+            pg_limit(g.data, g.size, <float>limit)
+        return 0
+    if optimizer.clipnorm is not None:
+        limit = optimizer.clipnorm
+        for variable in variables:
+            g = gradients[variable]
+            norm = factor * sqrt(pg_sum_of_squares(g.data, g.size))
+            pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
+        return 0
+    limit = optimizer.global_clipnorm
+    for variable in variables:
+        g = gradients[variable]
+        total += pg_sum_of_squares(g.data, g.size)
+    norm = factor * sqrt(total)
+    for variable in variables:
+        g = gradients[variable]
+        pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
+    return 0

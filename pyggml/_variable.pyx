@@ -5,7 +5,7 @@ import numpy as np
 
 cimport cython
 from libc.string cimport memset
-from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES
 
 from pyggml cimport _ggml
 from pyggml._runtime cimport allocate_bytes

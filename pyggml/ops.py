@@ -11,7 +11,9 @@ from pyggml._graph import (
     broadcast_to,
     cos,
     divide,
+    dropout,
     exp,
+    expm1,
     linear,
     log,
     log_softmax,
@@ -24,6 +26,7 @@ from pyggml._graph import (
     reshape,
     sigmoid,
     sign,
+    silu,
     sin,
     softmax,
     softplus,
@@ -58,12 +61,12 @@ from pyggml._ops_rnn import gru_sequence, lstm_sequence, simple_rnn_sequence
 
 __all__ = [
     "absolute", "add", "affine", "average_pool2d", "broadcast_to", "clip", "concatenate",
-    "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "exp", "flip", "gru_sequence",
-    "linear", "log", "log_softmax", "lstm_sequence", "mask_future", "matmul",
-    "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean", "minimum", "multiply",
-    "negative", "pad", "relu", "repeat", "reshape", "rms_normalize", "sigmoid", "sign",
-    "simple_rnn_sequence", "sin", "slice", "softmax", "softplus", "split", "spread", "sqrt",
-    "square", "stack", "step", "subtract", "sum", "take", "tanh", "transpose",
+    "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "dropout", "exp", "expm1",
+    "flip", "gru_sequence", "linear", "log", "log_softmax", "lstm_sequence", "mask_future",
+    "matmul", "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean", "minimum",
+    "multiply", "negative", "pad", "relu", "repeat", "reshape", "rms_normalize", "sigmoid",
+    "sign", "silu", "simple_rnn_sequence", "sin", "slice", "softmax", "softplus", "split",
+    "spread", "sqrt", "square", "stack", "step", "subtract", "sum", "take", "tanh", "transpose",
 ]
 
 

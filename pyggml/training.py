@@ -80,7 +80,7 @@ class _Means:
     def logs(self):
         logs = {"loss": self.total / self.rows}
         if len(self.parts) > 1:
-            for name, part, n in zip(self.criterion.output_names, self.parts, self.divisors,
+            for name, part, n in zip(self.criterion.log_names, self.parts, self.divisors,
                                      strict=True):
                 logs[f"{name}_loss"] = part / n
         return logs
@@ -165,6 +165,8 @@ class _Display:
 
 def _split(arrays, n):
     """Cut arrays, alone or in lists or dicts, into the first n rows and the others."""
+    if arrays is None:
+        return None, None
     if isinstance(arrays, dict):
         pairs = {k: _split(v, n) for k, v in arrays.items()}
         return {k: p[0] for k, p in pairs.items()}, {k: p[1] for k, p in pairs.items()}
@@ -192,8 +194,8 @@ def fit(model, x, y, *, batch_size, epochs, verbose, callbacks, validation_split
     first = _count(initial_epoch, "initial_epoch")
     if verbose not in (0, 1, 2):
         raise ValueError(f"verbose must be 0, 1 or 2, got {verbose!r}")
-    if x is None or y is None:
-        raise ValueError(f"{'x' if x is None else 'y'} must be given")
+    if x is None:
+        raise ValueError("x must be given")
     if callbacks:
         raise NotImplementedError("callbacks")
     if not 0 <= validation_split < 1:

@@ -1,0 +1,405 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""What a trainer is made of: graphs, moments and counters, and the loop over steps."""
+
+import copy
+import time
+import warnings
+from collections import OrderedDict
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport isfinite
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from pyggml cimport _ggml
+from pyggml._feed cimport Feed, Intake, intake_of
+from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
+from pyggml._variable cimport Variable
+
+from pyggml._forward import Predictor
+from pyggml._locks import together
+from pyggml._random import draw_seed
+from pyggml.layers.base import positive_int
+from pyggml.optimizers import _within
+
+# Steps between two looks at what else the process has to do: signals, other threads.
+cdef enum:
+    _AT_ONCE = 512
+    _MICROSECONDS = 20000
+    _N_PARAMS = 7
+
+
+@cython.no_gc_clear
+cdef class Engine:
+    """Base of :class:`pyggml.Trainer`: everything but what users call."""
+
+    def _set_up(self, model, batch_size, nbatch_logical, mask, weight_decay, bint in_place,
+                share=None):
+        compiled = require_compiled(model)
+        self.compiled = model
+        self.program = model.program
+        self.names = model.weight_names
+        self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)
+        self.weight_decay = (self.optimizer.weight_decay if weight_decay is None
+                             else _within(weight_decay, "weight_decay", 0, 1))
+        self.graphs = OrderedDict()
+        self._configure(batch_size, nbatch_logical, mask)
+        shared, locks = _shared(share, self.program, self.names)
+        self.bindings = {} if in_place else {
+            v: shared.get(v) or v.clone() for v in self.program.variables}
+        # What is frozen later, for another trainer on the same layers, goes on training in this;
+        # only the trainer of ``fit`` follows.
+        self.moving = frozenset([v for v in self.program.variables if v.trainable])
+        self.trained = [self.bindings.get(v, v) for v in self.program.variables
+                        if v in self.moving]
+        self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
+        self.idle_slots = {}
+        self.mode = model._training_mode()
+        self.gradients_sum = self.gradients_given = None
+        self.params = StepParams(self.optimizer.decay_biases)
+        self.predictor = (model._predictor_of_program() if in_place
+                          else Predictor(self.program, self.bindings, together(*locks)))
+        self.lock = self.predictor.lock
+        self.seed = draw_seed()
+        # Whatever ggml cannot train is refused here, not at the first step of a long job.
+        self.main_graph()
+
+    def _configure(self, batch_size, nbatch_logical, mask):
+        """Choose batch sizes and weights; moments and counters stay."""
+        batch_size = positive_int(batch_size, "batch_size")
+        if batch_size > 1 << 30:
+            raise ValueError(f"batch_size must be at most {1 << 30}, got {batch_size}")
+        logical = (batch_size if nbatch_logical is None
+                   else positive_int(nbatch_logical, "nbatch_logical"))
+        if logical % batch_size:
+            raise ValueError(f"nbatch_logical must be a multiple of batch_size, got {logical} and "
+                             f"{batch_size}")
+        self.main = None
+        if self.criterion is None or self.criterion.mask != mask:
+            self.criterion = self.compiled.compiled.criterion.with_mask(mask)
+            self.graphs.clear()
+        self.batch_size = batch_size
+        self.nbatch_logical = logical
+
+    def _follow_freezing(self):
+        """Take over what was frozen and unfrozen since the graphs were made.
+
+        Weights that go on training keep their state; so do frozen ones, for when they go on.
+        """
+        cdef dict known
+        with self.lock:
+            self.alive()
+            mode = self.compiled._training_mode()
+            if mode == self.mode:
+                return
+            known = self.slots | self.idle_slots
+            self.moving = frozenset([v for v in self.program.variables if v.trainable])
+            trained = [self.bindings.get(v, v) for v in self.program.variables
+                       if v in self.moving]
+            slots = {v: known.pop(v) if v in known else _slots(v, self.optimizer.n_slots)
+                     for v in trained}
+            gradients = None
+            if self.gradients_sum is not None:
+                gradients = like([v for v in trained if v not in self.gradients_sum])
+                gradients |= {v: g for v, g in self.gradients_sum.items() if v in slots}
+            self.trained, self.slots, self.idle_slots = trained, slots, known
+            self.gradients_sum = gradients
+            self.gradients_given = None
+            self.apply_given = None
+            self.graphs.clear()
+            self.main = None
+            self.apply_graph = None
+            self.mode = mode
+
+    # -- graphs --------------------------------------------------------------------------
+
+    def _use(self):
+        # Where gradients are clipped, all of them are needed before the first step.
+        if self.nbatch_logical == self.batch_size and not self.optimizer.clips:
+            return "step"
+        return "accumulate"
+
+    cdef TrainGraph train_graph(self, int64_t rows, str use):
+        """Return the graph for a number of rows; the last few are kept."""
+        cdef TrainGraph g
+        key = (rows, use)
+        g = self.graphs.get(key)
+        if g is not None and not g.exhausted():
+            self.graphs.move_to_end(key)
+            return g
+        gradients = None
+        if use == "accumulate":
+            if self.gradients_sum is None:
+                self.gradients_sum = like(self.trained)
+            gradients = self.gradients_sum
+        elif use == "probe":
+            gradients = like(self.trained)
+        g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
+                       self.slots, self.params, gradients, self.moving)
+        self.graphs[key] = g
+        self.graphs.move_to_end(key)
+        while len(self.graphs) > 4:
+            self.graphs.popitem(last=False)
+        return g
+
+    cdef TrainGraph main_graph(self):
+        """Return the graph of the trainer's own batch size."""
+        if self.main is None or self.main.exhausted():
+            self.main = self.train_graph(self.batch_size, self._use())
+        return self.main
+
+    # -- steps ---------------------------------------------------------------------------
+
+    cdef int set_params(self) except -1:
+        t = self.updates + 1
+        _write(self.optimizer.params(self.weight_decay, t), self.params.decayed.data)
+        if self.weight_decay != 0:
+            _write(self.optimizer.params(0.0, t), self.params.plain.data)
+        else:
+            memcpy(self.params.plain.data, self.params.decayed.data, _N_PARAMS * sizeof(float))
+        return 0
+
+    cdef float run(self, TrainGraph g, int64_t rows) except? -1:
+        """Compute on what lies in the input tensors; return the loss."""
+        cdef float loss
+        g.draw_masks(self.seed, self.steps)
+        if g.accumulating:
+            loss = g.evaluate(<float>(<double>rows / self.batch_size))
+            self.steps += 1
+            self.window_rows += rows
+            if self.window_rows >= self.nbatch_logical:
+                self.finish_window()
+        else:
+            self.set_params()
+            loss = g.evaluate(1.0)
+            self.steps += 1
+            self.updates += 1
+        if not isfinite(loss):
+            self.warn(loss, self.steps)
+        return loss
+
+    cdef int run_many(self, TrainGraph g, Feed feed, const int64_t[:, ::1] index,
+                      double[::1] losses) except -1:
+        """Step on the rows of a checked feed that an index names, one batch after another.
+
+        The GIL is held once in many steps only.
+        """
+        cdef int64_t k = index.shape[0]
+        cdef int64_t n = index.shape[1]
+        cdef int64_t at = 0
+        cdef int64_t first, last, started
+        cdef int64_t at_once = min(k, _AT_ONCE)
+        cdef Intake intake = intake_of(g.inputs, g.loss)
+        cdef bint weighted = intake.n_weights > 0
+        cdef bint finished = True
+        cdef bint accumulating = g.accumulating
+        cdef float * decayed = self.params.decayed.data
+        cdef float * plain = self.params.plain.data
+        cdef float * table = NULL
+        cdef void ** rows = NULL
+        cdef list sources = feed.x + feed.y + feed.w
+        cdef Py_ssize_t i
+        if k == 0:
+            return 0
+        rows = <void **>malloc(intake.n_slots * sizeof(void *))
+        table = <float *>malloc(at_once * 2 * _N_PARAMS * sizeof(float))
+        try:
+            if rows is NULL or table is NULL:
+                raise MemoryError
+            for i in range(intake.n_slots):
+                rows[i] = <void *>sources[i] if i < len(sources) else NULL
+            while at < k:
+                first = at
+                if g.exhausted():
+                    g = self.main_graph()
+                    intake = intake_of(g.inputs, g.loss)
+                if feed.unweighted:
+                    intake.ones()
+                if accumulating:  # the window's end needs another graph
+                    last = at - (self.window_rows - self.nbatch_logical) // n
+                    last = min(last, at + _AT_ONCE, k)
+                else:
+                    last = min(at + _AT_ONCE, k)
+                    self._fill_table(table, last - at)
+                lock = g.scheduler.enter_compute()
+                try:
+                    with nogil:
+                        started = _ggml.ggml_time_us()
+                        while at < last:
+                            intake.fill(rows, 0, n, &index[at, 0])
+                            if weighted:
+                                intake.clean()
+                            g.draw_masks(self.seed, self.steps)
+                            if not accumulating:
+                                memcpy(decayed, table + (at - first) * 2 * _N_PARAMS,
+                                       _N_PARAMS * sizeof(float))
+                                memcpy(plain, table + ((at - first) * 2 + 1) * _N_PARAMS,
+                                       _N_PARAMS * sizeof(float))
+                            finished = g.compute(1.0)
+                            if not finished:
+                                break
+                            losses[at] = g.loss_value[0]
+                            at += 1
+                            self.steps += 1
+                            if accumulating:
+                                self.window_rows += n
+                            else:
+                                self.updates += 1
+                            if _ggml.ggml_time_us() - started > _MICROSECONDS:
+                                break
+                finally:
+                    if lock is not None:
+                        lock.release()
+                g.graph.lowered.check()
+                if not finished:
+                    g.raise_unfinished()
+                if accumulating and self.window_rows >= self.nbatch_logical:
+                    self.finish_window()
+                PyErr_CheckSignals()
+                if lock is not None and at < k:
+                    time.sleep(1e-5)  # whoever waits for the threads gets them
+        finally:
+            free(rows)
+            free(table)
+        for i in range(k):
+            if not isfinite(losses[i]):
+                self.warn(losses[i], self.steps - k + i + 1)
+                break
+        return 0
+
+    cdef int _fill_table(self, float * table, int64_t n) except -1:
+        """Write what the next n updates read: with decay and without, in turn."""
+        cdef int64_t i
+        for i in range(n):
+            t = self.updates + 1 + i
+            _write(self.optimizer.params(self.weight_decay, t), table)
+            _write(self.optimizer.params(0.0, t), table + _N_PARAMS)
+            table += 2 * _N_PARAMS
+        return 0
+
+    cdef int warn(self, double loss, int64_t step) except -1:
+        """Tell once that a loss is not finite."""
+        if not self.warned:
+            self.warned = True
+            warnings.warn(f"the loss is {loss} at step {step}", RuntimeWarning, stacklevel=1)
+        return 0
+
+    cdef int finish_window(self) except -1:
+        """Update the weights from the gradients that were added up, if there are any."""
+        cdef double factor
+        if self.window_rows == 0:
+            return 0
+        if self.apply_graph is None:
+            self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
+                                          self.slots, self.params)
+        factor = <double>self.batch_size / self.window_rows
+        if self.optimizer.clips:
+            clip_gradients(self.optimizer, self.trained, self.gradients_sum, factor)
+            factor = 1
+        self.set_params()
+        self.apply_graph.apply(<float>factor)
+        for v in self.trained:
+            (<Variable>self.gradients_sum[v]).zero()
+        self.window_rows = 0
+        self.updates += 1
+        return 0
+
+    cdef int alive(self) except -1:
+        if self.freed:
+            raise RuntimeError("this trainer was freed")
+        return 0
+
+    # -- what fit runs on ----------------------------------------------------------------
+
+    def _feed(self, x, y, sample_weight):
+        """Check whole arrays and return what :meth:`_step_rows` reads them through."""
+        cdef TrainGraph g
+        with self.lock:
+            self.alive()
+            g = self.main_graph()
+            return Feed(self.program, self.criterion, g.inputs, g.loss, x, y, sample_weight)
+
+    def _step_rows(self, Feed feed, order, int64_t start, int64_t n):
+        """Step on rows of arrays: what ``fit`` calls for every batch.
+
+        Returns
+        -------
+        tuple
+            The loss, and the graph's tensors to read predictions from.
+        """
+        cdef TrainGraph g
+        cdef double loss = 0
+        with self.lock:
+            self.alive()
+            g = self.train_graph(n, self._use())
+            feed.fill(g.inputs, g.loss, order, start, n)
+            loss = self.run(g, n)
+        return loss, g.loss
+
+    def _finish_window(self):
+        """Update from what was accumulated, at the end of an epoch."""
+        with self.lock:
+            self.alive()
+            self.finish_window()
+
+    def _shared_weights(self):
+        """Return the lock and the Variables that stand for those of the model."""
+        with self.lock:
+            self.alive()
+            return self.lock, {v: self.bindings.get(v, v) for v in self.program.variables}
+
+
+cdef int _write(values, float * target) except -1:
+    cdef Py_ssize_t i = 0
+    cdef double value
+    for value in <tuple>values:
+        target[i] = <float>value
+        i += 1
+    return 0
+
+
+cdef tuple _slots(Variable v, int n):
+    """State of the step rule for a weight, which always begins with 0."""
+    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
+                  for i in range(n)])
+
+
+cdef dict like(list variables):
+    """Return variables for gradients of others."""
+    return {v: Variable(v.shape, f"{v.name}/gradient", v.axes, trainable=False)
+            for v in variables}
+
+
+def _shared(share, program, names):
+    """Return what a program uses of other trainers' weights, and the locks to take for it."""
+    if share is None:
+        return {}, []
+    trainers = list(share) if isinstance(share, (list, tuple)) else [share]
+    found, locks = {}, []
+    for trainer in trainers:
+        if not isinstance(trainer, Engine):
+            raise TypeError(f"share must be a Trainer or a list of them, got "
+                            f"{type(trainer).__name__}")
+        lock, weights = trainer._shared_weights()
+        common = [v for v in program.variables if v in weights]
+        if not common:
+            raise ValueError(f"{trainer!r} in share has no weight in common with the model")
+        for v in common:
+            if found.setdefault(v, weights[v]) is not weights[v]:
+                raise ValueError(f"two trainers in share hold copies of {names[v]!r} of their own")
+        locks.append(lock)
+    return found, locks
+
+
+def require_compiled(model):
+    """Return what ``compile`` made, or raise for what a trainer cannot take."""
+    from pyggml.models import Model
+
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a Sequential or a Model, got {type(model).__name__}")
+    if model.compiled is None:
+        raise ValueError(f"model {model.name!r} is not compiled; call model.compile first")
+    model.require_built()
+    return model.compiled
