@@ -20,6 +20,7 @@ from pyggml import (  # noqa: E402 - only after the library is known to fit
     metrics,
     ops,
     optimizers,
+    regularizers,
     saving,
 )
 from pyggml._random import set_seed  # noqa: E402
@@ -37,5 +38,6 @@ __all__ = [
     "FileFormatError", "History", "Input", "Model", "Sequential", "Snapshot", "Trainer",
     "Variable", "activations", "checkpoints", "config", "get_num_threads", "hpc", "initializers",
     "layers", "load_keras_weights", "load_model", "load_torch_state_dict", "losses", "metrics",
-    "ops", "optimizers", "saving", "set_num_threads", "set_seed", "show_config", "snapshot_free",
+    "ops", "optimizers", "regularizers", "saving", "set_num_threads", "set_seed", "show_config",
+    "snapshot_free",
 ]

@@ -169,6 +169,17 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_soft_max(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_pool_2d(ggml_context * ctx, ggml_tensor * a, ggml_op_pool op, int k0,
                                int k1, int s0, int s1, float p0, float p1)
+    ggml_tensor * ggml_acc(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, size_t nb1,
+                           size_t nb2, size_t nb3, size_t offset)
+    ggml_tensor * ggml_set(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, size_t nb1,
+                           size_t nb2, size_t nb3, size_t offset)
+    ggml_tensor * ggml_concat(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, int dim)
+    ggml_tensor * ggml_get_rows(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
+    ggml_tensor * ggml_im2col(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, int s0,
+                              int s1, int p0, int p1, int d0, int d1, bint is_2D,
+                              ggml_type dst_type)
+    ggml_tensor * ggml_diag_mask_inf(ggml_context * ctx, ggml_tensor * a, int n_past)
+    ggml_tensor * ggml_rms_norm(ggml_context * ctx, ggml_tensor * a, float eps)
     ctypedef void (*ggml_custom_op_t)(ggml_tensor * dst, int ith, int nth,
                                       void * userdata) noexcept
     ggml_tensor * ggml_custom_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1,
