@@ -60,6 +60,8 @@ def _as_one_node(str kind, Tensor xw, Tensor u, bias, states, activations, bint 
         xw = add(xw, pad(slice(bias, (0,), (size,)), [(0, u.shape[1])]))
         bias = slice(bias, (size,), (u.shape[1],))
     h0, c0 = (*states, None)[:2]
+    if xw.graph.training and not xw.requires_grad:
+        return None  # see _fusable in _ops_nn.pyx
     found = _fused.rnn(kind, xw, u, bias, h0, c0, go_backwards, reset_after)
     if found is None:
         return None

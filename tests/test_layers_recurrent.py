@@ -18,15 +18,6 @@ KINDS = [(layers.SimpleRNN, recurrent.simple_rnn, {}),
 IDS = ["simple", "lstm", "gru", "gru_before"]
 
 
-@pytest.fixture(params=["kernels", "unrolled"])
-def form(request):
-    """Both forms of a recurrent layer: one node, and ggml's operations for every time step."""
-    kept = _lowering.enabled()
-    _lowering.set_enabled(request.param == "kernels")
-    yield request.param
-    _lowering.set_enabled(kept)
-
-
 def sequence_reference(function, **options):
     def reference(x, **weights):
         (y, _), backward = function(x, **weights, **options)
