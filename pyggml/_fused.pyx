@@ -37,7 +37,8 @@ cdef Tensor _call(list inputs, tuple shape, pg_function * f, size_t workspace):
     cdef _ggml.ggml_tensor * flat
     cdef _ggml.ggml_tensor * rows
     cdef _ggml.ggml_tensor * total = NULL
-    cdef _ggml.ggml_tensor * arguments[1]
+    cdef _ggml.ggml_tensor * arguments[8]
+    cdef int n_arguments = 0
     cdef Tensor t
     cdef int64_t size = 1
     cdef int i
@@ -47,22 +48,24 @@ cdef Tensor _call(list inputs, tuple shape, pg_function * f, size_t workspace):
     graph.reserve(8 + 6 * len(inputs))
     f.n_inputs = len(inputs)
     if workspace:
-        # Reachable through the keys, so that it is among the graph's nodes from the start.
         f.workspace = _ggml.ggml_custom_4d(ctx, _ggml.GGML_TYPE_F32, <int64_t>workspace, 1, 1, 1,
                                            NULL, 0, _never_run, 1, NULL)
         arguments[0] = f.workspace
-    else:
-        arguments[0] = first.ptr
+        n_arguments = 1
+    # All are reachable through the keys, so that they are among the graph's nodes from the start:
+    # ggml-opt counts them before the graph is lowered, and again when it copies it.
     for i in range(f.n_inputs):
         t = inputs[i]
         f.inputs[i] = t.ptr
+        arguments[n_arguments] = t.ptr
+        n_arguments += 1
         grad = grad or t.requires_grad
     for i in range(f.n_inputs):
         t = inputs[i]
         if i > 0 and not t.requires_grad:
             continue
-        key = _ggml.ggml_custom_4d(ctx, _ggml.GGML_TYPE_I32, size, 1, 1, 1, arguments, 1,
-                                   _never_run, 1, NULL)
+        key = _ggml.ggml_custom_4d(ctx, _ggml.GGML_TYPE_I32, size, 1, 1, 1, arguments,
+                                   n_arguments, _never_run, 1, NULL)
         flat = _ggml.ggml_reshape_4d(ctx, t.ptr, 1, _ggml.ggml_nelements(t.ptr), 1, 1)
         rows = _ggml.ggml_get_rows(ctx, flat, key)
         graph.carriers.function(key, f, i)

@@ -40,3 +40,14 @@ def assert_close(got, want, rtol=1e-5):
 @pytest.fixture
 def close():
     return assert_close
+
+
+@pytest.fixture(params=["kernels", "composed"])
+def form(request):
+    """Both forms of a layer: kernels on single nodes, and ggml's own operations."""
+    from pyggml import _lowering
+
+    kept = _lowering.enabled()
+    _lowering.set_enabled(request.param == "kernels")
+    yield request.param
+    _lowering.set_enabled(kept)

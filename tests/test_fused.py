@@ -198,3 +198,21 @@ def test_embedding():
     wanted = np.zeros((11, 3))
     np.add.at(wanted, ids, 2 * (table[ids].astype(np.float64) - y) / y.size)
     assert relative_error(got, wanted) < 1e-4
+
+
+def test_a_function_without_gradient_may_stand_in_a_training_graph():
+    from child import run_child
+
+    assert run_child("""
+        import numpy as np, pyggml
+        from pyggml import layers
+        model = pyggml.Sequential([
+            pyggml.Input((2, 9)), layers.Conv1D(3, 3, trainable=False),
+            layers.LSTM(4, trainable=False, return_sequences=True), layers.LayerNormalization(
+                trainable=False), layers.Flatten(), layers.Dense(2)])
+        model.compile("sgd", "mse")
+        trainer = pyggml.Trainer(model, 5)
+        x, y = np.ones((5, 2, 9)), np.ones((5, 2))
+        first = trainer.step(x, y)
+        print(trainer.step(x, y) < first)
+    """) == "True\n"
