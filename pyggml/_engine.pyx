@@ -4,6 +4,7 @@
 import copy
 import time
 import warnings
+import weakref
 from collections import OrderedDict
 
 cimport cython
@@ -38,7 +39,8 @@ cdef class Engine:
     def _set_up(self, model, batch_size, nbatch_logical, mask, weight_decay, bint in_place,
                 share=None):
         compiled = require_compiled(model)
-        self.compiled = model
+        # A model owns the trainer that its fit runs on.
+        self.compiled = weakref.proxy(model) if in_place else model
         self.program = model.program
         self.names = model.weight_names
         self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)

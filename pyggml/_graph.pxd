@@ -27,8 +27,10 @@ cdef class Graph:
     cdef readonly list variables
     cdef readonly list masks
     cdef readonly list penalties
+    cdef list owners
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
     cdef int reserve(self, int n) except -1
     cpdef Tensor weight(self, Variable variable)
     cpdef Tensor input(self, shape, str dtype=*, str name=*)
     cpdef Tensor keep(self, Tensor t)
+    cdef int seal(self) except -1

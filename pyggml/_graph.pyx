@@ -163,6 +163,17 @@ cdef class Graph:
         _ggml.ggml_set_output(kept.ptr)
         return kept
 
+    cdef int seal(self) except -1:
+        """Nothing is added any more: let go of tensors, which refer to the graph.
+
+        Graphs come and go with batch sizes; their memory must not wait for the cyclic collector.
+        """
+        self.owners = list(self.aliases) + [self.bindings.get(v, v) for v in self.aliases]
+        self.aliases.clear()
+        self.masks.clear()
+        self.penalties.clear()
+        return 0
+
     def mask(self, shape, double rate):
         """Make an input that holds a fresh inverted-dropout mask at every step."""
         t = self.input(shape, name="dropout_mask")

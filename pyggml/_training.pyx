@@ -157,6 +157,7 @@ cdef class TrainGraph:
         if self.accumulating:
             for g, value in zip(gradients.values(), held):
                 g.assign(value)
+        graph.seal()
 
     cdef int _redirect_gradients(self, dict gradients) except -1:
         """Let ggml-opt's accumulators lie in the trainer's memory, shared by batch sizes."""
@@ -330,6 +331,7 @@ cdef class ApplyGraph:
         self.scheduler = Scheduler(size)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError("no memory to apply gradients")
+        graph.seal()
 
     cdef int apply(self, float factor) except -1:
         cdef _ggml.ggml_status status
