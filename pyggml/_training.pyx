@@ -112,8 +112,8 @@ cdef class TrainGraph:
             outputs = program.run(graph, [slot.tensor for slot in inputs], True)
             return inputs, criterion.build(graph, outputs)
 
-        self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings,
-                                                      trained)
+        self.graph, built = build(make, batch_size, True, bindings, trained)
+        self.inputs, self.loss = built
         graph = self.graph
         total = self.loss.total
         if not graph.variables:

@@ -303,7 +303,7 @@ def test_r24c_results_belong_to_the_caller():
         snapshot = trainer.snapshot()
         results = [trainer.predict(x[i % 8:i % 8 + 1]) for i in range(1000)]
         losses = [trainer.step(x, y) for _ in range(10)]
-        assert len({loss for loss in losses}) == 10
+        assert len(set(losses)) == 10
         for i, result in enumerate(results):
             assert np.array_equal(result, results[i % 8])
         assert np.array_equal(snapshot.predict(x), kept)

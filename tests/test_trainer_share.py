@@ -79,7 +79,7 @@ def test_the_actor_moves_its_own_weights_only():
 
 def test_the_actors_gradient_comes_through_the_critic():
     state, _, _ = data()
-    critic, actor, _ = actor_critic()
+    _, actor, _ = actor_critic()
     views = actor.get_weights(copy=False)
     gradients = actor.gradients(state)
     for name, g in gradients.items():
@@ -184,7 +184,7 @@ def test_several_trainers_can_be_shared_from():
 def test_what_cannot_be_shared_is_refused():
     model = dense()
     with pyggml.Trainer(model, 8) as a, pyggml.Trainer(model, 8) as b:
-        with pytest.raises(ValueError, match="two trainers.*of their own"):
+        with pytest.raises(ValueError, match=r"two trainers.*of their own"):
             pyggml.Trainer(model, 8, share=[a, b])
         with pytest.raises(ValueError, match="no weight in common"):
             pyggml.Trainer(dense(), 8, share=a)

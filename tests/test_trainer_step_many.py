@@ -145,7 +145,7 @@ def test_weights_that_are_used_are_checked(data):
 def test_rows_of_arrays_must_agree(data):
     x, y, idx = data
     with pyggml.Trainer(dense(), 8) as trainer:
-        with pytest.raises(ValueError, match="50 rows.*49"):
+        with pytest.raises(ValueError, match=r"50 rows.*49"):
             trainer.step_many(x, y[:-1], idx % 49)
         with pytest.raises(ValueError, match=r"x must have shape"):
             trainer.step_many(x[:, :3], y, idx)
