@@ -53,6 +53,7 @@ class Criterion:
         self.loss_weights = loss_weights
         self.output_names = output_names
         self.output_shapes = output_shapes
+        self.log_names = _log_names(output_names)
         self.mask = mask
 
     def with_mask(self, mask):
@@ -137,6 +138,21 @@ class Criterion:
         if len(self.losses) > 1 and not isinstance(sample_weight, (list, tuple, dict)):
             return [sample_weight] * len(self.losses)
         return split(sample_weight, self.output_names, "sample_weight")
+
+
+def _log_names(names):
+    """What the history calls the outputs: other names where ``val_`` would make two keys one."""
+    if len(names) == 1:
+        return list(names)
+    taken, found = {"loss", "val_loss"}, {}
+    for name in sorted(names, key=lambda name: name.startswith("val")):
+        label, n = name, 1
+        while taken & {f"{label}_loss", f"val_{label}_loss"}:
+            label = f"{name}_{n}"
+            n += 1
+        taken |= {f"{label}_loss", f"val_{label}_loss"}
+        found[name] = label
+    return [found[name] for name in names]
 
 
 def per_output(value, names, what, default=None):

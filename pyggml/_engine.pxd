@@ -12,6 +12,8 @@ cdef class Engine:
     cdef dict bindings
     cdef dict names
     cdef dict slots
+    cdef dict idle_slots
+    cdef object mode
     cdef dict gradients_sum
     cdef dict gradients_given
     cdef object moving

@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._feed cimport Feed, Intake, intake_of
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph
+from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
 from pyggml._forward import Predictor
@@ -55,12 +55,11 @@ cdef class Engine:
         self.moving = frozenset([v for v in self.program.variables if v.trainable])
         self.trained = [self.bindings.get(v, v) for v in self.program.variables
                         if v in self.moving]
-        self.slots = {
-            v: tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
-                      for i in range(self.optimizer.n_slots)])
-            for v in self.trained}
+        self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
+        self.idle_slots = {}
+        self.mode = model._training_mode()
         self.gradients_sum = self.gradients_given = None
-        self.params = StepParams()
+        self.params = StepParams(self.optimizer.decay_biases)
         self.predictor = (model._predictor_of_program() if in_place
                           else Predictor(self.program, self.bindings, together(*locks)))
         self.lock = self.predictor.lock
@@ -85,10 +84,41 @@ cdef class Engine:
         self.batch_size = batch_size
         self.nbatch_logical = logical
 
+    def _follow_freezing(self):
+        """Take over what was frozen and unfrozen since the graphs were made.
+
+        Weights that go on training keep their state; so do frozen ones, for when they go on.
+        """
+        cdef dict known
+        with self.lock:
+            self.alive()
+            mode = self.compiled._training_mode()
+            if mode == self.mode:
+                return
+            known = self.slots | self.idle_slots
+            moving = frozenset([v for v in self.program.variables if v.trainable])
+            trained = [self.bindings.get(v, v) for v in self.program.variables if v in moving]
+            slots = {v: known.pop(v) if v in known else _slots(v, self.optimizer.n_slots)
+                     for v in trained}
+            gradients = None
+            if self.gradients_sum is not None:
+                gradients = like([v for v in trained if v not in self.gradients_sum])
+                gradients |= {v: g for v, g in self.gradients_sum.items() if v in slots}
+            self.moving, self.trained = moving, trained
+            self.slots, self.idle_slots = slots, known
+            self.gradients_sum, self.gradients_given = gradients, None
+            self.main = None
+            self.graphs.clear()
+            self.apply_graph = self.apply_given = None
+            self.mode = mode
+
     # -- graphs --------------------------------------------------------------------------
 
     def _use(self):
-        return "step" if self.nbatch_logical == self.batch_size else "accumulate"
+        # Where gradients are clipped, all of them are needed before the first step.
+        if self.nbatch_logical == self.batch_size and not self.optimizer.clips:
+            return "step"
+        return "accumulate"
 
     cdef TrainGraph train_graph(self, int64_t rows, str use):
         """Return the graph for a number of rows; the last few are kept."""
@@ -265,13 +295,18 @@ cdef class Engine:
 
     cdef int finish_window(self) except -1:
         """Update the weights from the gradients that were added up, if there are any."""
+        cdef double factor
         if self.window_rows == 0:
             return 0
         if self.apply_graph is None:
             self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
                                           self.slots, self.params)
+        factor = <double>self.batch_size / self.window_rows
+        if self.optimizer.clips:
+            clip_gradients(self.optimizer, self.trained, self.gradients_sum, factor)
+            factor = 1
         self.set_params()
-        self.apply_graph.apply(<float>(<double>self.batch_size / self.window_rows))
+        self.apply_graph.apply(<float>factor)
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0
@@ -330,6 +365,12 @@ cdef int _write(values, float * target) except -1:
         target[i] = <float>value
         i += 1
     return 0
+
+
+cdef tuple _slots(Variable v, int n):
+    """State of the step rule for a weight, which always begins with 0."""
+    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
+                  for i in range(n)])
 
 
 cdef dict like(list variables):

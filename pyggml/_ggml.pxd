@@ -133,7 +133,6 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_sigmoid(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_silu(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_exp(ggml_context * ctx, ggml_tensor * a)
-    ggml_tensor * ggml_expm1(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_mul_mat(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     void ggml_mul_mat_set_prec(ggml_tensor * a, ggml_prec prec)
     ggml_tensor * ggml_scale(ggml_context * ctx, ggml_tensor * a, float s)

@@ -407,11 +407,6 @@ def exp(x):
     return _unary(_ggml.ggml_exp, x)
 
 
-def expm1(x):
-    """Return ``exp(x) - 1``, without cancellation near 0."""
-    return _unary(_ggml.ggml_expm1, x)
-
-
 def silu(x):
     """Return ``x * sigmoid(x)``."""
     return _named(_unary(_ggml.ggml_silu, x), "silu", x)

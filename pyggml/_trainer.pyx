@@ -14,7 +14,7 @@ from pyggml._feed cimport Feed, load_batch
 from pyggml._forward cimport ForwardGraph
 from pyggml._graph cimport Tensor
 from pyggml._slot cimport Slot
-from pyggml._training cimport ApplyGraph, TrainGraph
+from pyggml._training cimport ApplyGraph, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
 from pyggml._arrays import check_index
@@ -268,7 +268,7 @@ cdef class Trainer(Engine):
         ----------
         gradients : dict of str to array_like
             One for every trainable weight, by name and shape as :meth:`gradients` returns them:
-            averaged over workers, clipped, or computed elsewhere.
+            averaged over workers, or computed elsewhere. The optimizer clips them as its own.
 
         Raises
         ------
@@ -297,6 +297,8 @@ cdef class Trainer(Engine):
                 self.gradients_given[v].check(gradients[name])
             for name, v in trained.items():
                 self.gradients_given[v].assign(gradients[name])
+            if self.optimizer.clips:
+                clip_gradients(self.optimizer, self.trained, self.gradients_given, 1.0)
             self.set_params()
             self.apply_given.apply(1.0)
             self.updates += 1
@@ -455,6 +457,7 @@ cdef class Trainer(Engine):
             self.predictor = None
             self.bindings = {}
             self.slots = {}
+            self.idle_slots = {}
             self.gradients_sum = self.gradients_given = None
             self.trained = []
 

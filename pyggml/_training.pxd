@@ -16,6 +16,8 @@ cdef class StepParams:
     """What the step rule reads: one set with weight decay, one without."""
     cdef readonly Variable decayed
     cdef readonly Variable plain
+    cdef readonly bint decay_biases
+    cdef Variable of(self, Variable variable)
 
 
 cdef class TrainGraph:
@@ -48,3 +50,6 @@ cdef class ApplyGraph:
     cdef _ggml.ggml_cgraph * cgraph
     cdef Tensor factor
     cdef int apply(self, float factor) except -1
+
+
+cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1

@@ -1,10 +1,8 @@
 # cython: language_level=3
 """ggml-opt's context: forward, backward and step of one network at one batch size."""
 
-import math
-
 cimport cython
-from libc.math cimport NAN
+from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -21,6 +19,12 @@ cdef extern from "_dropout.h" nogil:
     void pg_dropout_mask(float * mask, int64_t n, double rate, uint64_t seed, uint64_t step,
                          uint64_t stream)
 
+cdef extern from "_step_rules.h" nogil:
+    _ggml.ggml_custom_op_t pg_step_rule(const char * name)
+    double pg_sum_of_squares(const float * x, int64_t n)
+    void pg_multiply(float * x, int64_t n, double factor)
+    void pg_limit(float * x, int64_t n, float limit)
+
 # A quiet NaN that no computation produces: a loss that still holds it was never written.
 cdef uint32_t _unwritten = 0x7fc0dead
 
@@ -33,11 +37,24 @@ cdef class StepParams:
 
     They stand in tensors of our own instead of ggml-opt's, which asserts that the learning rate
     is positive and keeps its step count private.
+
+    Parameters
+    ----------
+    decay_biases : bool
+        Whether biases and scales are decayed.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, bint decay_biases=True):
+        self.decay_biases = decay_biases
         self.decayed = Variable((7,), "step_params", trainable=False)
         self.plain = Variable((7,), "step_params_plain", trainable=False)
+
+    cdef Variable of(self, Variable variable):
+        if not variable.decay:
+            return self.plain
+        if not self.decay_biases and (len(variable.shape) < 2 or variable.name.endswith("bias")):
+            return self.plain
+        return self.decayed
 
 
 cdef _ggml.ggml_opt_optimizer_params _legal_params(void * userdata) noexcept nogil:
@@ -86,7 +103,8 @@ cdef class TrainGraph:
     batch_size : int
     bindings : dict
         The trainer's variables in place of the program's.
-    rule : {"adamw", "sgd"}
+    rule : {"adamw", "sgd", "momentum", "rmsprop", "adagrad", "lion"}
+        The first two are ggml's.
     slots : dict of Variable to tuple of Variable
         State of the step rule for each trainable variable.
     params : StepParams
@@ -264,22 +282,40 @@ cdef int set_step(Graph graph, _ggml.ggml_tensor * t, Variable variable, str rul
                   StepParams params) except -1:
     """Make t a step of ``rule`` on ``variable`` with the trainer's state and parameters."""
     cdef Tensor source
-    cdef int i
-    chosen = params.decayed if variable.decay else params.plain
-    for i in range(2, 10):
-        t.src[i] = NULL
-    if rule == "adamw":
-        t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
-        for i, state in enumerate(slots[variable]):
-            source = graph.weight(state)
-            t.src[2 + i] = source.ptr
-        source = graph.weight(chosen)
-        t.src[4] = source.ptr
-    else:
+    cdef int i = 2
+    cdef Variable chosen = params.of(variable)
+    for state in slots[variable]:
+        source = graph.weight(state)
+        t.src[i] = source.ptr
+        i += 1
+    source = graph.weight(chosen)
+    if rule == "sgd":
         t.op = _ggml.GGML_OP_OPT_STEP_SGD
-        source = graph.weight(chosen)
         # SGD's kernel wants exactly two parameters: the rate and the decay.
-        t.src[2] = _head(graph, source.ptr, 2)
+        t.src[i] = _head(graph, source.ptr, 2)
+    else:
+        t.src[i] = source.ptr
+        if rule == "adamw":
+            t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
+        else:
+            _make_custom(t, rule)
+    for i in range(i + 1, _ggml.GGML_MAX_SRC):
+        t.src[i] = NULL
+    return 0
+
+
+cdef int _make_custom(_ggml.ggml_tensor * t, str rule) except -1:
+    """Let t call one of our own step rules."""
+    cdef Context scratch = Context(2)
+    cdef _ggml.ggml_tensor * node
+    cdef bytes name = rule.encode()
+    cdef _ggml.ggml_custom_op_t function = pg_step_rule(name)
+    if function is NULL:
+        raise ValueError(f"unknown step rule {rule!r}")
+    node = _ggml.ggml_custom_4d(scratch.ptr, _ggml.GGML_TYPE_F32, 1, 1, 1, 1, &t, 1, function,
+                                _ggml.GGML_N_TASKS_MAX, NULL)
+    t.op = _ggml.GGML_OP_CUSTOM
+    memcpy(t.op_params, node.op_params, sizeof(t.op_params))
     return 0
 
 
@@ -346,3 +382,33 @@ cdef class ApplyGraph:
         if status != _ggml.GGML_STATUS_SUCCESS:
             raise RuntimeError(f"ggml could not apply the gradients (status {<int>status})")
         return 0
+
+
+cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1:
+    """Multiply gradients by a factor and clip them as the optimizer asks; norms are in double."""
+    cdef Variable g
+    cdef double limit, norm
+    cdef double total = 0
+    if optimizer.clipvalue is not None:
+        limit = optimizer.clipvalue
+        for variable in variables:
+            g = gradients[variable]
+            pg_multiply(g.data, g.size, factor)
+            pg_limit(g.data, g.size, <float>limit)
+        return 0
+    if optimizer.clipnorm is not None:
+        limit = optimizer.clipnorm
+        for variable in variables:
+            g = gradients[variable]
+            norm = factor * sqrt(pg_sum_of_squares(g.data, g.size))
+            pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
+        return 0
+    limit = optimizer.global_clipnorm
+    for variable in variables:
+        g = gradients[variable]
+        total += pg_sum_of_squares(g.data, g.size)
+    norm = factor * sqrt(total)
+    for variable in variables:
+        g = gradients[variable]
+        pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
+    return 0

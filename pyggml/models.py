@@ -2,64 +2,17 @@
 
 import copy
 
-from pyggml import _criterion, _wiring, losses, metrics, optimizers, training
+from pyggml import _freezing, _serialize, _wiring, optimizers, training
+from pyggml._compiled import Compiled, check_metrics, resolve
 from pyggml._forward import Predictor
 from pyggml._program import Program
 from pyggml._snapshot import check_precision
 from pyggml._trainer import Trainer
-from pyggml.layers.base import Layer, Symbol, assign_all, positive_int, unique_name
+from pyggml.layers.base import Layer, Symbol, assign_all, positive_int
 from pyggml.layers.input import Input, InputLayer
 
 
-class Compiled:
-    """What ``compile`` was given, and what training keeps from one ``fit`` to the next."""
-
-    def __init__(self, optimizer, loss, loss_weights, metrics_given):
-        self.optimizer = optimizer
-        self.loss = loss
-        self.loss_weights = loss_weights
-        self.metrics = metrics_given
-        self.criterion = None
-        self.trainer = None
-
-    def __getstate__(self):
-        return vars(self) | {"trainer": None}
-
-    def fit_to(self, program):
-        """Match the arguments with the outputs of a program."""
-        names = program.output_names
-        shapes = [s.shape for s in program.outputs]
-        self.criterion = _criterion.make(self.loss, self.loss_weights, names, shapes)
-        self.make_metrics()
-
-    def make_metrics(self):
-        """Return new metrics: a list of (output index, name in the history, Metric)."""
-        c = self.criterion
-        found = []
-        given = self.metrics
-        names = c.output_names
-        if len(names) == 1 and not isinstance(given, dict):
-            given = [given]
-        elif isinstance(given, (list, tuple)) and not any(
-                isinstance(item, (list, tuple)) or item is None for item in given):
-            given = [given] * len(names)
-        for i, items in enumerate(_criterion.per_output(given, names, "metrics", ())):
-            if items is None:
-                items = ()
-            if items and c.losses[i].labels == "none":
-                if len(names) == 1 or isinstance(given, dict):
-                    raise ValueError(f"metrics need labels, which output {names[i]!r} has not")
-                continue
-            for item in items if isinstance(items, (list, tuple)) else [items]:
-                item = copy.copy(item) if isinstance(item, metrics.Metric) else item
-                metric = metrics.get(item, c.losses[i], c.output_shapes[i])
-                metric.reset()
-                label = metric.name if len(names) == 1 else f"{names[i]}_{metric.name}"
-                found.append((i, label, metric))
-        return found
-
-
-class Model(Layer):
+class Model(_freezing.Freezing, Layer):
     """A network from input symbols to output symbols.
 
     Parameters
@@ -156,15 +109,18 @@ class Model(Layer):
     @property
     def weight_names(self):
         """Dict from each weight to ``"layer/weight"``."""
-        names = {}
+        names, taken = {}, set()
         for layer in self.layers:
             for v in layer.weights:
+                if v in names:
+                    continue
                 base = name = f"{layer.name}/{v.name}"
                 n = 1
-                while name in names.values():
+                while name in taken:
                     name = f"{base}_{n}"
                     n += 1
-                names.setdefault(v, name)
+                names[v] = name
+                taken.add(name)
         return names
 
     @property
@@ -183,6 +139,39 @@ class Model(Layer):
     def output_names(self):
         """How losses, metrics and labels call the outputs."""
         return list(self.program.output_names)
+
+    def get_layer(self, name=None, index=None):
+        """Return a layer by its name or its position in :attr:`layers`.
+
+        Parameters
+        ----------
+        name : str, optional
+        index : int, optional
+            Negative ones count from the end.
+
+        Returns
+        -------
+        Layer
+
+        Raises
+        ------
+        ValueError
+            Neither or both are given, or there is no such layer.
+        """
+        if (name is None) == (index is None):
+            raise ValueError("exactly one of name and index must be given")
+        if name is not None:
+            for layer in self.layers:
+                if layer.name == name:
+                    return layer
+            raise ValueError(f"no layer is named {name!r}; the model has "
+                             f"{[layer.name for layer in self.layers]}")
+        n = len(self.layers)
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise TypeError(f"index must be an integer, got {index!r}")
+        if not -n <= index < n:
+            raise ValueError(f"index must be from {-n} to {n - 1}, got {index}")
+        return self.layers[index]
 
     def call(self, x):
         """Run the layers on tensors: a model may be used as a layer."""
@@ -254,6 +243,27 @@ class Model(Layer):
         """Return a model of its own weights with the same values, compiled the same."""
         return copy.deepcopy(self)
 
+    def get_config(self):
+        """Return the architecture as a dict that JSON can hold."""
+        return _serialize.model_config(self)
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Make the model anew from :meth:`get_config`'s dict, with new weights.
+
+        Parameters
+        ----------
+        config : dict
+        custom_objects : dict of str to type or callable, optional
+            Classes and functions of yours that the configuration names.
+        """
+        with _serialize.custom(custom_objects):
+            return cls._from_config(config)
+
+    @classmethod
+    def _from_config(cls, config):
+        return _serialize.model_from_config(cls, config)
+
     # -- training ------------------------------------------------------------------------
 
     def compile(self, optimizer="adam", loss=None, metrics=None, loss_weights=None):
@@ -275,8 +285,9 @@ class Model(Layer):
         """
         if loss is None:
             raise ValueError("loss must be given")
-        compiled = Compiled(copy.deepcopy(optimizers.get(optimizer)), _resolve(loss),
-                            loss_weights, _check_metrics(metrics))
+        check_metrics(metrics)
+        compiled = Compiled(copy.deepcopy(optimizers.get(optimizer)), resolve(loss),
+                            loss_weights, metrics)
         if self._program is not None:
             compiled.fit_to(self._program)
         self.compiled = compiled
@@ -388,6 +399,7 @@ class Model(Layer):
         if compiled.trainer is None:
             compiled.trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
         else:
+            compiled.trainer._follow_freezing()
             compiled.trainer._configure(batch_size, nbatch_logical, mask)
         return compiled.trainer
 
@@ -506,6 +518,13 @@ class Sequential(Model):
         """The layers in order, without the Input."""
         return list(self._stack)
 
+    def get_config(self):
+        return _serialize.sequential_config(self)
+
+    @classmethod
+    def _from_config(cls, config):
+        return _serialize.sequential_from_config(cls, config)
+
     def __getstate__(self):
         state = super().__getstate__()
         if state["_flat"] is not None:
@@ -519,27 +538,3 @@ class Sequential(Model):
         if flat is not None:
             self._input = flat["layers"][0]
             self._stack = [flat["layers"][call[0]] for call in flat["calls"]]
-
-
-def _resolve(loss):
-    """Look up names at once, so that a wrong one is an error at ``compile``."""
-    if isinstance(loss, dict):
-        return {key: losses.get(item) for key, item in loss.items()}
-    if isinstance(loss, (list, tuple)):
-        return [losses.get(item) for item in loss]
-    return losses.get(loss)
-
-
-def _check_metrics(given):
-    def check(item):
-        if isinstance(item, dict):
-            for value in item.values():
-                check(value)
-        elif isinstance(item, (list, tuple)):
-            for value in item:
-                check(value)
-        elif item is not None:
-            metrics.get(item)
-
-    check(given)
-    return given

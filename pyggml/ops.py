@@ -12,7 +12,6 @@ from pyggml._graph import (
     cos,
     divide,
     exp,
-    expm1,
     linear,
     log,
     log_softmax,
@@ -67,3 +66,20 @@ def clip(x, low, high):
     if not low <= high:
         raise ValueError(f"low must not be above high, got {low} and {high}")
     return subtract(high, relu(subtract(high - low, relu(subtract(x, low)))))
+
+
+def expm1(x):
+    """Return ``exp(x) - 1``, without cancellation near 0.
+
+    Parameters
+    ----------
+    x : Tensor
+    """
+    # ggml's own subtracts 1 from the rounded exponential. Near 0 this is a Taylor series.
+    near = step(affine(absolute(x), -1.0, 0.1))
+    small = multiply(x, near)
+    series = affine(small, 1 / 4, 1.0)
+    for n in (3, 2):
+        series = affine(multiply(series, small), 1 / n, 1.0)
+    far = multiply(affine(exp(x), 1.0, -1.0), affine(near, -1.0, 1.0))
+    return add(multiply(series, small), far)

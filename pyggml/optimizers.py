@@ -25,25 +25,55 @@ def _within(value, name, low, high, open_high=False):
     return value
 
 
+def _limit(value, name):
+    if value is None:
+        return None
+    value = _rate(value, name)
+    if value == 0:
+        raise ValueError(f"{name} must be positive, got {value}")
+    return value
+
+
 class Optimizer:
     """Base of all optimizers: holds arguments; the state lives in the trainer.
 
     Parameters
     ----------
     learning_rate : float
-        Finite and not negative.
+        Finite and not negative. At 0 weights stay as they are, bit for bit.
     weight_decay : float
-        In [0, 1]. Decoupled: before each step weights are multiplied by
+        In [0, 1]. Decoupled: at each step weights are multiplied by
         ``1 - learning_rate * weight_decay`` (Loshchilov and Hutter, "Decoupled weight decay
-        regularization", 2019).
+        regularization", 2019). Frozen weights are not decayed.
+    clipnorm, clipvalue, global_clipnorm : float, optional
+        Positive; at most one of them. Before the step the gradient of each weight is scaled down
+        to this norm, each element of a gradient is limited to this size, or all gradients
+        together are scaled down to this norm. Norms are summed in double.
+    decay_biases : bool
+        Whether weight decay applies to biases and scales too: weights with fewer than two axes,
+        and those called bias. A weight made with ``decay=False`` is never decayed.
+
+    Attributes
+    ----------
+    rule : str
+        Name of the step rule.
+    n_slots : int
+        How many arrays of state there are for each weight.
     """
 
     rule = ""
     n_slots = 0
 
-    def __init__(self, learning_rate=1e-3, weight_decay=0.0):
+    def __init__(self, learning_rate=1e-3, weight_decay=0.0, clipnorm=None, clipvalue=None,
+                 global_clipnorm=None, decay_biases=True):
         self.learning_rate = learning_rate
         self.weight_decay = _within(weight_decay, "weight_decay", 0, 1)
+        self.clipnorm = _limit(clipnorm, "clipnorm")
+        self.clipvalue = _limit(clipvalue, "clipvalue")
+        self.global_clipnorm = _limit(global_clipnorm, "global_clipnorm")
+        if sum(limit is not None for limit in (clipnorm, clipvalue, global_clipnorm)) > 1:
+            raise ValueError("at most one of clipnorm, clipvalue and global_clipnorm may be given")
+        self.decay_biases = bool(decay_biases)
 
     @property
     def learning_rate(self):
@@ -54,17 +84,33 @@ class Optimizer:
     def learning_rate(self, value):
         self._learning_rate = _rate(value, "learning_rate")
 
+    @property
+    def clips(self):
+        """Whether gradients are clipped."""
+        return any(limit is not None
+                   for limit in (self.clipnorm, self.clipvalue, self.global_clipnorm))
+
     def params(self, weight_decay, t):
-        """Return what the step rule reads at update number t, counted from 1."""
+        """Return what the step rule reads at update number t, counted from 1.
+
+        The first two are the learning rate and the weight decay; there are at most seven.
+        """
         raise NotImplementedError(f"{type(self).__name__}.params")
 
     def get_config(self):
         """Return the arguments of the constructor."""
         return {key.lstrip("_"): value for key, value in vars(self).items()}
 
+    @classmethod
+    def from_config(cls, config):
+        """Make an optimizer from :meth:`get_config`'s dict."""
+        return cls(**config)
+
     def __repr__(self):
-        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
-        return f"{type(self).__name__}({arguments})"
+        # What is not asked for is not worth a word.
+        shown = {k: v for k, v in self.get_config().items()
+                 if v is not None and (k, v) != ("decay_biases", True)}
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
 
 
 class Adam(Optimizer):
@@ -79,6 +125,9 @@ class Adam(Optimizer):
         Added to the root of the corrected second moment.
     weight_decay : float
         Decoupled, in [0, 1].
+    **kwargs
+        ``clipnorm``, ``clipvalue``, ``global_clipnorm``, ``decay_biases`` as for
+        :class:`Optimizer`.
 
     Examples
     --------
@@ -91,8 +140,8 @@ class Adam(Optimizer):
     n_slots = 2
 
     def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8,
-                 weight_decay=0.0):
-        super().__init__(learning_rate, weight_decay)
+                 weight_decay=0.0, **kwargs):
+        super().__init__(learning_rate, weight_decay, **kwargs)
         self.beta_1 = _within(beta_1, "beta_1", 0, 1, open_high=True)
         self.beta_2 = _within(beta_2, "beta_2", 0, 1, open_high=True)
         self.epsilon = _rate(epsilon, "epsilon")
@@ -108,27 +157,188 @@ class AdamW(Adam):
     Parameters
     ----------
     learning_rate, beta_1, beta_2, epsilon, weight_decay : float
-        As for :class:`Adam`.
+        As for :class:`Adam`; the decay is 0 unless given.
+    **kwargs
+        As for :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.AdamW(weight_decay=0.01, decay_biases=False).weight_decay
+    0.01
     """
 
 
 class SGD(Optimizer):
-    """Gradient descent: ``w -= learning_rate * gradient``.
+    """Gradient descent: ``w -= learning_rate * gradient``, or with momentum as in Keras:
+
+    ``v = momentum * v - learning_rate * gradient``, then ``w += v``, or with Nesterov's form
+    ``w += momentum * v - learning_rate * gradient``. Sutskever et al., "On the importance of
+    initialization and momentum in deep learning" (2013).
 
     Parameters
     ----------
     learning_rate : float
+    momentum : float
+        In [0, 1).
+    nesterov : bool
     weight_decay : float
         Decoupled, in [0, 1].
+    **kwargs
+        As for :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.SGD(0.1, momentum=0.9).n_slots
+    1
     """
 
-    rule = "sgd"
+    def __init__(self, learning_rate=1e-3, momentum=0.0, nesterov=False, weight_decay=0.0,
+                 **kwargs):
+        super().__init__(learning_rate, weight_decay, **kwargs)
+        self.momentum = _within(momentum, "momentum", 0, 1, open_high=True)
+        self.nesterov = bool(nesterov)
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs a momentum above 0")
+
+    @property
+    def rule(self):
+        return "momentum" if self.momentum else "sgd"
+
+    @property
+    def n_slots(self):
+        return 1 if self.momentum else 0
 
     def params(self, weight_decay, t):
-        return (self._learning_rate, weight_decay)
+        if not self.momentum:
+            return (self._learning_rate, weight_decay)
+        return (self._learning_rate, weight_decay, self.momentum, self.nesterov)
 
 
-_classes = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
+class RMSprop(Optimizer):
+    """RMSprop, Tieleman and Hinton (2012), with Keras' arrangement of its terms.
+
+    The mean square is ``s = rho * s + (1 - rho) * g**2``, from which the square of the mean is
+    taken if ``centered`` (Graves, "Generating sequences with recurrent neural networks", 2013);
+    the increment is ``b = momentum * b + learning_rate * g / sqrt(s + epsilon)``; ``w -= b``.
+
+    Parameters
+    ----------
+    learning_rate : float
+    rho : float
+        In [0, 1).
+    momentum : float
+        In [0, 1).
+    epsilon : float
+    centered : bool
+    weight_decay : float
+        Decoupled, in [0, 1].
+    **kwargs
+        As for :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.RMSprop(centered=True, momentum=0.9).n_slots
+    3
+    """
+
+    rule = "rmsprop"
+
+    def __init__(self, learning_rate=1e-3, rho=0.9, momentum=0.0, epsilon=1e-7, centered=False,
+                 weight_decay=0.0, **kwargs):
+        super().__init__(learning_rate, weight_decay, **kwargs)
+        self.rho = _within(rho, "rho", 0, 1, open_high=True)
+        self.momentum = _within(momentum, "momentum", 0, 1, open_high=True)
+        self.epsilon = _rate(epsilon, "epsilon")
+        self.centered = bool(centered)
+
+    @property
+    def n_slots(self):
+        return 1 + (self.momentum > 0) + self.centered
+
+    def params(self, weight_decay, t):
+        return (self._learning_rate, weight_decay, self.rho, self.momentum, self.epsilon,
+                self.centered)
+
+
+class Adagrad(Optimizer):
+    """Adagrad: ``s += g**2``, ``w -= learning_rate * g / sqrt(s + epsilon)``.
+
+    Duchi et al., "Adaptive subgradient methods" (2011); epsilon lies inside the root, as in
+    Keras.
+
+    Parameters
+    ----------
+    learning_rate : float
+    initial_accumulator_value : float
+        What s begins with.
+    epsilon : float
+    weight_decay : float
+        Decoupled, in [0, 1].
+    **kwargs
+        As for :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.Adagrad(0.1).initial_accumulator_value
+    0.1
+    """
+
+    rule = "adagrad"
+    n_slots = 1
+
+    def __init__(self, learning_rate=1e-3, initial_accumulator_value=0.1, epsilon=1e-7,
+                 weight_decay=0.0, **kwargs):
+        super().__init__(learning_rate, weight_decay, **kwargs)
+        self.initial_accumulator_value = _rate(initial_accumulator_value,
+                                               "initial_accumulator_value")
+        self.epsilon = _rate(epsilon, "epsilon")
+
+    def params(self, weight_decay, t):
+        # The state begins with 0, as all states do; what it should begin with is added here.
+        return (self._learning_rate, weight_decay, self.epsilon + self.initial_accumulator_value)
+
+
+class Lion(Optimizer):
+    """Lion: ``w -= learning_rate * sign(beta_1 * m + (1 - beta_1) * g)``.
+
+    Chen et al., "Symbolic discovery of optimization algorithms" (2023). Its rates are three to
+    ten times smaller than Adam's, its decay as much larger.
+
+    Parameters
+    ----------
+    learning_rate : float
+    beta_1, beta_2 : float
+        In [0, 1).
+    weight_decay : float
+        Decoupled, in [0, 1].
+    **kwargs
+        As for :class:`Optimizer`.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.Lion(1e-4).beta_2
+    0.99
+    """
+
+    rule = "lion"
+    n_slots = 1
+
+    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.99, weight_decay=0.0, **kwargs):
+        super().__init__(learning_rate, weight_decay, **kwargs)
+        self.beta_1 = _within(beta_1, "beta_1", 0, 1, open_high=True)
+        self.beta_2 = _within(beta_2, "beta_2", 0, 1, open_high=True)
+
+    def params(self, weight_decay, t):
+        return (self._learning_rate, weight_decay, self.beta_1, self.beta_2)
+
+
+_classes = {"adam": Adam, "adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop, "adagrad": Adagrad,
+            "lion": Lion}
 
 
 def get(identifier):

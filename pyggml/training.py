@@ -80,7 +80,7 @@ class _Means:
     def logs(self):
         logs = {"loss": self.total / self.rows}
         if len(self.parts) > 1:
-            for name, part, n in zip(self.criterion.output_names, self.parts, self.divisors,
+            for name, part, n in zip(self.criterion.log_names, self.parts, self.divisors,
                                      strict=True):
                 logs[f"{name}_loss"] = part / n
         return logs

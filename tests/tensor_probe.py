@@ -42,12 +42,20 @@ def shifted_model(x, function, loss, optimizer="sgd"):
 
 
 def value_and_gradient(function, x, dy):
-    """function(x), and the gradient of sum(dy * function(x)) with respect to x."""
+    """function(x), and the gradient of sum(dy * function(x)) with respect to x.
+
+    Training graphs may use another form of the function: their sum has to be the same.
+    """
     model = shifted_model(x, function, lambda y_true, y_pred: ops.multiply(y_true, y_pred))
     zeros = np.zeros(x.shape, np.float32)
     with pyggml.Trainer(model, batch_size=len(x)) as trainer:
         (gradient,) = trainer.gradients(zeros, np.float32(dy)).values()
         value = trainer.predict(zeros)
+        trainer.set_lr(0)
+        total = trainer.step(zeros, np.float32(dy)) * dy.size
+    terms = value.astype(np.float64) * dy
+    if np.isfinite(terms).all():
+        np.testing.assert_allclose(total, terms.sum(), atol=1e-5 * np.abs(terms).sum() + 1e-9)
     return value, gradient * dy.size
 
 

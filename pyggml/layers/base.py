@@ -3,11 +3,11 @@
 import inspect
 import re
 
+from pyggml import initializers
 from pyggml._forward import build
 from pyggml._graph import Tensor
 from pyggml._random import generator
 from pyggml._variable import Variable
-from pyggml import initializers
 
 _counts = {}
 

@@ -29,7 +29,7 @@ class InputLayer(Layer):
         return {"shape": list(self.shape), "dtype": self.dtype, "name": self.name}
 
 
-def Input(shape, dtype="float32", name=None):  # noqa: N802 - a Keras name
+def Input(shape, dtype="float32", name=None):
     """Return the symbol that a model starts from.
 
     Parameters

@@ -1,0 +1,81 @@
+"""What ``compile`` was given, matched with a model's outputs."""
+
+import copy
+
+from pyggml import _criterion, losses, metrics
+
+
+class Compiled:
+    """What ``compile`` was given, and what training keeps from one ``fit`` to the next."""
+
+    def __init__(self, optimizer, loss, loss_weights, metrics_given):
+        self.optimizer = optimizer
+        self.loss = loss
+        self.loss_weights = loss_weights
+        self.metrics = metrics_given
+        self.criterion = None
+        self.trainer = None
+
+    def __getstate__(self):
+        return vars(self) | {"trainer": None}
+
+    def fit_to(self, program):
+        """Match the arguments with the outputs of a program."""
+        names = program.output_names
+        shapes = [s.shape for s in program.outputs]
+        self.criterion = _criterion.make(self.loss, self.loss_weights, names, shapes)
+        self.make_metrics()
+
+    def make_metrics(self):
+        """Return new metrics: a list of (output index, name in the history, Metric)."""
+        c = self.criterion
+        found = []
+        given = self.metrics
+        names = c.output_names
+        if len(names) == 1 and not isinstance(given, dict):
+            given = [given]
+        elif isinstance(given, (list, tuple)) and not any(
+                isinstance(item, (list, tuple)) or item is None for item in given):
+            given = [given] * len(names)
+        taken = {"loss"} | {f"{name}_loss" for name in c.log_names}
+        taken |= {f"val_{key}" for key in taken}
+        for i, items in enumerate(_criterion.per_output(given, names, "metrics", ())):
+            if items is None:
+                items = ()
+            if items and c.losses[i].labels == "none":
+                if len(names) == 1 or isinstance(given, dict):
+                    raise ValueError(f"metrics need labels, which output {names[i]!r} has not")
+                continue
+            for item in items if isinstance(items, (list, tuple)) else [items]:
+                item = copy.copy(item) if isinstance(item, metrics.Metric) else item
+                metric = metrics.get(item, c.losses[i], c.output_shapes[i])
+                metric.reset()
+                base = metric.name if len(names) == 1 else f"{c.log_names[i]}_{metric.name}"
+                label, n = base, 1
+                while label in taken or f"val_{label}" in taken:
+                    label = f"{base}_{n}"
+                    n += 1
+                taken |= {label, f"val_{label}"}
+                found.append((i, label, metric))
+        return found
+
+
+def resolve(loss):
+    """Look up losses at once, so that a wrong name is an error at ``compile``."""
+    if isinstance(loss, dict):
+        return {key: losses.get(item) for key, item in loss.items()}
+    if isinstance(loss, (list, tuple)):
+        return [losses.get(item) for item in loss]
+    return losses.get(loss)
+
+
+def check_metrics(given):
+    """Look up metrics; raise what is wrong with them."""
+    if isinstance(given, dict):
+        given = list(given.values())
+    if isinstance(given, (list, tuple)):
+        for item in given:
+            check_metrics(item)
+    elif given is not None:
+        metrics.get(given)
+    return given
