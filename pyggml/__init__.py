@@ -18,6 +18,7 @@ from pyggml import (  # noqa: E402 - only after the library is known to fit
     metrics,
     ops,
     optimizers,
+    regularizers,
 )
 from pyggml._random import set_seed  # noqa: E402
 from pyggml._snapshot import Snapshot, snapshot_free  # noqa: E402
@@ -30,5 +31,5 @@ from pyggml.models import Model, Sequential  # noqa: E402
 __all__ = [
     "History", "Input", "Model", "Sequential", "Snapshot", "Trainer", "Variable", "activations",
     "get_num_threads", "initializers", "layers", "losses", "metrics", "ops", "optimizers",
-    "set_num_threads", "set_seed", "snapshot_free",
+    "regularizers", "set_num_threads", "set_seed", "snapshot_free",
 ]

@@ -72,7 +72,7 @@ cdef class ForwardGraph:
         size = 2 * self.graph.capacity
         self.results = Context(0, size, 1)
         self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
-        for out in self.outputs:
+        for out in self.graph.milestones + self.outputs:
             _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
         if self.loss is not None:
             out = self.loss.total

@@ -153,6 +153,17 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_custom_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1,
                                  int64_t ne2, int64_t ne3, ggml_tensor ** args, int n_args,
                                  ggml_custom_op_t fun, int n_tasks, void * userdata)
+    ggml_tensor * ggml_acc(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, size_t nb1,
+                           size_t nb2, size_t nb3, size_t offset)
+    ggml_tensor * ggml_set(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, size_t nb1,
+                           size_t nb2, size_t nb3, size_t offset)
+    ggml_tensor * ggml_concat(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, int dim)
+    ggml_tensor * ggml_get_rows(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
+    ggml_tensor * ggml_im2col(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, int s0,
+                              int s1, int p0, int p1, int d0, int d1, bint is_2D,
+                              ggml_type dst_type)
+    ggml_tensor * ggml_diag_mask_inf(ggml_context * ctx, ggml_tensor * a, int n_past)
+    ggml_tensor * ggml_rms_norm(ggml_context * ctx, ggml_tensor * a, float eps)
     ggml_tensor * ggml_opt_step_adamw(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,
                                       ggml_tensor * m, ggml_tensor * v, ggml_tensor * params)
     ggml_tensor * ggml_opt_step_sgd(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,

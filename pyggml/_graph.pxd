@@ -1,3 +1,5 @@
+from libc.stdint cimport int64_t
+
 from pyggml cimport _ggml
 from pyggml._runtime cimport Buffer, Context
 from pyggml._variable cimport Variable
@@ -11,6 +13,7 @@ cdef class Tensor:
     cdef readonly bint requires_grad
     cdef readonly str made_by
     cdef readonly Tensor made_from
+    cdef public int64_t limit
 
 
 cdef class Graph:
@@ -28,9 +31,21 @@ cdef class Graph:
     cdef readonly list masks
     cdef readonly list penalties
     cdef list owners
+    cdef readonly list constants
+    cdef readonly dict zero_tensors
+    cdef readonly list updates
+    cdef readonly list milestones
+    cdef Tensor awaited
+    cdef public object taps
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
     cdef int reserve(self, int n) except -1
     cpdef Tensor weight(self, Variable variable)
     cpdef Tensor input(self, shape, str dtype=*, str name=*)
     cpdef Tensor keep(self, Tensor t)
     cdef int seal(self) except -1
+
+
+cdef Tensor _tensor(x, Tensor like=*, str name=*)
+cdef Tensor _real(x, Tensor like=*, str name=*)
+cdef Tensor _contiguous(Tensor t)
+cdef Tensor _repeat(Tensor t, tuple shape)

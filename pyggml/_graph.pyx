@@ -9,7 +9,8 @@ import math
 
 cimport cython
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT32_MAX, int64_t
+from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._runtime cimport Context, allocate_context
@@ -32,6 +33,8 @@ cdef class Tensor:
     graph : Graph
     requires_grad : bool
         Whether a trainable weight of a training graph stands behind it.
+    limit : int
+        Of an input of indices: they must be below it, because something is looked up with them.
     """
 
     def __repr__(self):
@@ -94,6 +97,12 @@ cdef class Graph:
         self.variables = []
         self.masks = []
         self.penalties = []
+        self.constants = []
+        self.zero_tensors = {}
+        self.updates = []
+        self.milestones = []  # nodes on the way, so that ggml's recursion over a graph stays short
+        self.awaited = None
+        self.taps = None
         self.inputs = Context(capacity)
         self.weights = Context(capacity)
         # Room for the backward pass and for three graphs of ggml-opt's size beside ours.
@@ -106,6 +115,7 @@ cdef class Graph:
         t.shape = shape
         t.dtype = "int32" if ptr.type == _ggml.GGML_TYPE_I32 else "float32"
         t.requires_grad = requires_grad
+        t.limit = INT32_MAX
         return t
 
     cdef int reserve(self, int n) except -1:
@@ -149,8 +159,13 @@ cdef class Graph:
         return self.wrap(ptr, tuple(shape), False)
 
     def allocate(self):
-        """Give the inputs their memory, set to zero."""
+        """Give the inputs their memory, set to zero, and write the constants into it."""
+        cdef Tensor t
+        cdef bytes data
         self.buffer = allocate_context(self.inputs, "inputs of the graph")
+        for t, data in self.constants:
+            memcpy(t.ptr.data, <const char *>data, len(data))
+        self.constants.clear()
 
     cpdef Tensor keep(self, Tensor t):
         """Return a copy of t whose memory nothing else uses, to be read after computing."""
@@ -163,15 +178,58 @@ cdef class Graph:
         _ggml.ggml_set_output(kept.ptr)
         return kept
 
+    def constant(self, array):
+        """Return a tensor that always holds the values of a float32 or int32 NumPy array."""
+        t = self.input(array.shape, array.dtype.name, "constant")
+        self.constants.append((t, array.tobytes()))
+        return t
+
+    def zeros(self, shape):
+        """Return a tensor of zeros, the same one for a shape at every call."""
+        shape = tuple(shape)
+        if shape not in self.zero_tensors:
+            self.zero_tensors[shape] = self.input(shape, name="zeros")
+        return self.zero_tensors[shape]
+
+    def current(self, Variable variable):
+        """Return the tensor of a variable's value at this point: updated, or its weight."""
+        bound = self.bindings.get(variable, variable)
+        for other, t in reversed(self.updates):
+            if other is bound:
+                return t
+        return self.weight(variable)
+
+    def update(self, Variable variable, Tensor value):
+        """Let every training step set a variable, which has no gradient, to a computed value.
+
+        Parameters
+        ----------
+        variable : Variable
+        value : Tensor
+            In the order of axes in which the variable is stored.
+        """
+        cdef Tensor kept = self.keep(value)
+        cdef Tensor done
+        self.reserve(1)
+        # Nothing that the loss needs depends on the value. STEP passes no gradient on, so a chain
+        # of them can hang on the loss as a source that its node does not read.
+        done = self.wrap(_ggml.ggml_step(self.compute.ptr, kept.ptr), kept.shape, False)
+        if self.awaited is not None:
+            done.ptr.src[1] = self.awaited.ptr
+        self.awaited = done
+        self.updates.append((self.bindings.get(variable, variable), kept))
+
     cdef int seal(self) except -1:
         """Nothing is added any more: let go of tensors, which refer to the graph.
 
         Graphs come and go with batch sizes; their memory must not wait for the cyclic collector.
         """
         self.owners = list(self.aliases) + [self.bindings.get(v, v) for v in self.aliases]
-        self.aliases.clear()
-        self.masks.clear()
-        self.penalties.clear()
+        self.owners += [v for v, _ in self.updates]
+        for held in (self.aliases, self.masks, self.penalties, self.zero_tensors, self.updates,
+                     self.milestones):
+            held.clear()
+        self.awaited = self.taps = None
         return 0
 
     def mask(self, shape, double rate):
@@ -220,7 +278,12 @@ cdef Tensor _real(x, Tensor like=None, str name="x"):
 
 
 cdef Tensor _contiguous(Tensor t):
+    cdef int i
     if _ggml.ggml_is_contiguous(t.ptr):
+        for i in range(3):
+            if t.ptr.nb[i + 1] != t.ptr.nb[i] * t.ptr.ne[i] or t.ptr.nb[0] != sizeof(float):
+                # Contiguous for ggml, which looks past axes of size 1; kernels read their strides.
+                return _reshaped(t, t.shape)
         return t
     t.graph.reserve(1)
     return t.graph.wrap(_ggml.ggml_cont(t.graph.compute.ptr, t.ptr), t.shape, t.requires_grad)
@@ -482,8 +545,6 @@ def log_softmax(x):
 def reshape(x, shape):
     """Give the elements, in row-major order, another shape; one size may be -1."""
     cdef Tensor a = _contiguous(_tensor(x))
-    cdef int64_t ne[4]
-    cdef int i
     size = math.prod(a.shape)
     shape = list(shape)
     if shape.count(-1) == 1:
@@ -492,8 +553,12 @@ def reshape(x, shape):
     shape = tuple(shape)
     if len(shape) > 4 or any(n < 1 for n in shape) or math.prod(shape) != size:
         raise ValueError(f"{a.shape} cannot be reshaped to {shape}")
-    if shape == a.shape:
-        return a
+    return a if shape == a.shape else _reshaped(a, shape)
+
+
+cdef Tensor _reshaped(Tensor a, tuple shape):
+    cdef int64_t ne[4]
+    cdef int i
     for i in range(4):
         ne[i] = shape[len(shape) - 1 - i] if i < len(shape) else 1
     a.graph.reserve(1)
@@ -511,6 +576,10 @@ def transpose(x, axes):
     axes = tuple(_axis(i, n, "axes") for i in axes)
     if sorted(axes) != list(range(n)):
         raise ValueError(f"axes must be an order of {n} axes, got {axes}")
+    if a.requires_grad and a.ptr.op != _ggml.GGML_OP_RESHAPE:
+        # PERMUTE's gradient is not contiguous, which hardly any operation before it can take;
+        # RESHAPE's backward pass makes it so.
+        a = _reshaped(_contiguous(a), a.shape)
     for i in range(4):
         to[i] = i
     for i in range(n):  # ggml wants to know where each of its axes goes

@@ -37,7 +37,7 @@ cdef class Slot:
         Real numbers; integers below ``limit``; class labels below ``limit`` that are spread out
         to one-hot rows; non-negative finite weights.
     limit : int
-        For ``"index"`` and ``"classes"``.
+        For ``"classes"``; for ``"index"`` it is the tensor's own, set by what looks up with it.
     row_shape : tuple of int, optional
         Shape of one row as the caller gives it, where it is not the tensor's.
     """
@@ -67,6 +67,9 @@ cdef class Slot:
 
     cdef float * data(self) noexcept nogil:
         return <float *>self.tensor.ptr.data
+
+    cdef int64_t _bound(self) noexcept nogil:
+        return self.tensor.limit if self.code == _INDEX else self.limit
 
     cdef bint _takes_column(self):
         return self.kind == "classes" or (self.kind == "weight" and not self.row_shape)
@@ -137,17 +140,18 @@ cdef class Slot:
                 free(target)
         elif self.code != _DENSE:
             with nogil:
-                bad = rows.copy_labels(0, n, index, NULL, self.limit)
+                bad = rows.copy_labels(0, n, index, NULL, self._bound())
             if bad >= 0:
                 self._bad_label(rows, bad)
         return 0
 
     cdef int _bad_label(self, Rows rows, int64_t bad) except -1:
+        limit = self._bound()
         wrong = [v for v in rows.array[bad].ravel().tolist()
-                 if not (0 <= v < self.limit and float(v).is_integer())]
+                 if not (0 <= v < limit and float(v).is_integer())]
         raise ValueError(
             f"{self.name} holds {wrong[0]!r} in row {bad}; it takes whole numbers in the range "
-            f"[0, {self.limit})")
+            f"[0, {limit})")
 
     cdef int _check_weights(self, const float * w, int64_t n) except -1:
         cdef int64_t i
@@ -162,7 +166,7 @@ cdef class Slot:
         cdef int64_t i, bad
         cdef float * target = self.data()
         if self.code == _INDEX:
-            return rows.copy_labels(start, n, index, <int32_t *>target, self.limit)
+            return rows.copy_labels(start, n, index, <int32_t *>target, self._bound())
         if self.code != _CLASSES:
             rows.copy(start, n, index, target)
             return -1

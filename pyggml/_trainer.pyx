@@ -254,6 +254,7 @@ cdef class Trainer(Engine):
         with self.lock:
             self.alive()
             g = self.train_graph(self.batch_size, "probe")
+            g.moves_statistics = False
             for v in self.trained:
                 (<Variable>g.targets[v]).zero()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)

@@ -12,6 +12,12 @@ cdef struct _Mask:
     double rate
 
 
+cdef struct _Update:
+    float * target
+    const float * source
+    size_t nbytes
+
+
 cdef class StepParams:
     """What the step rule reads: one set with weight decay, one without."""
     cdef readonly Variable decayed
@@ -32,7 +38,10 @@ cdef class TrainGraph:
     cdef int64_t evaluations
     cdef _Mask * masks
     cdef int n_masks
+    cdef _Update * updates
+    cdef int n_updates
     cdef bint accumulating
+    cdef public bint moves_statistics
     cdef int _redirect_gradients(self, dict gradients) except -1
     cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1
     cdef float evaluate(self, float weight) except? -1
@@ -40,6 +49,7 @@ cdef class TrainGraph:
     cdef int raise_unfinished(self) except -1
     cdef bint exhausted(self) noexcept
     cdef int _list_masks(self) except -1
+    cdef int _list_updates(self) except -1
     cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil
 
 

@@ -69,8 +69,16 @@ cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
     cdef _ggml.ggml_cgraph * forward = _ggml.ggml_new_graph_custom(scratch.ptr, size, True)
     cdef _ggml.ggml_cgraph * backward
     cdef _ggml.ggml_tensor * loss = _ggml.ggml_sum(scratch.ptr, total)
+    cdef Tensor t
     _ggml.ggml_set_loss(loss)
+    for t in graph.milestones:
+        _ggml.ggml_build_forward_expand(forward, t.ptr)
     _ggml.ggml_build_forward_expand(forward, loss)
+    nodes = _ggml.ggml_graph_n_nodes(forward)
+    if nodes > _ggml.GGML_DEFAULT_GRAPH_SIZE:
+        raise NotImplementedError(
+            f"this network takes {nodes} operations forward alone; ggml-opt's static graphs hold "
+            f"{<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} with the backward pass")
     backward = _ggml.ggml_graph_dup(scratch.ptr, forward, True)
     _ggml.ggml_build_backward_expand(scratch.ptr, backward, NULL)
     nodes = _ggml.ggml_graph_n_nodes(backward) + len(graph.variables)
@@ -118,6 +126,7 @@ cdef class TrainGraph:
         self.opt = NULL
         self.seed = NULL
         self.masks = NULL
+        self.updates = NULL
 
     def __init__(self, program, criterion, Py_ssize_t batch_size, dict bindings, str rule,
                  dict slots, StepParams params, dict gradients=None, trained=None):
@@ -141,9 +150,13 @@ cdef class TrainGraph:
         if total.shape != (1,):
             raise ValueError(f"the loss must have shape (1,), got {total.shape}")
         graph.allocate()
+        if graph.awaited is not None:
+            total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
         _check_size(graph, total.ptr)
         self._list_masks()
+        self._list_updates()
 
+        self.moves_statistics = True
         self.accumulating = gradients is not None
         self.targets = gradients
         self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2)
@@ -217,13 +230,19 @@ cdef class TrainGraph:
         ``weight`` multiplies the gradients that are accumulated. False where ggml did not finish.
         """
         cdef uint32_t bits
+        cdef int i
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
         self.seed[0] = weight
         _ggml.ggml_opt_eval(self.opt, NULL)
         _ggml.ggml_opt_alloc(self.opt, True)
         memcpy(&bits, self.loss_value, sizeof(float))
-        return bits != _unwritten
+        if bits == _unwritten:
+            return False
+        if self.moves_statistics:
+            for i in range(self.n_updates):
+                memcpy(self.updates[i].target, self.updates[i].source, self.updates[i].nbytes)
+        return True
 
     cdef float evaluate(self, float weight) except? -1:
         """Compute once, as :meth:`compute` does, and return the loss."""
@@ -261,6 +280,23 @@ cdef class TrainGraph:
             self.masks[i].n = _ggml.ggml_nelements(mask.ptr)
         return 0
 
+    cdef int _list_updates(self) except -1:
+        cdef Variable variable
+        cdef Tensor value
+        cdef int i
+        self.n_updates = len(self.graph.updates)
+        if self.n_updates == 0:
+            return 0
+        self.updates = <_Update *>malloc(self.n_updates * sizeof(_Update))
+        if self.updates is NULL:
+            raise MemoryError
+        for i in range(self.n_updates):
+            variable, value = self.graph.updates[i]
+            self.updates[i].target = variable.data
+            self.updates[i].source = <float *>value.ptr.data
+            self.updates[i].nbytes = variable.size * sizeof(float)
+        return 0
+
     cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil:
         cdef int i
         for i in range(self.n_masks):
@@ -273,6 +309,7 @@ cdef class TrainGraph:
 
     def __dealloc__(self):
         free(self.masks)
+        free(self.updates)
         if self.opt is not NULL:
             _ggml.ggml_opt_free(self.opt)
             self.opt = NULL

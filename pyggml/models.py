@@ -502,7 +502,8 @@ class Sequential(Model):
         if not self._stack:
             raise ValueError(f"model {self.name!r} has no layers")
         shape = tuple(input_shape)
-        self._input = Input(shape[1:] if shape[:1] == (None,) else shape).node.layer
+        dtype = getattr(self._stack[0], "input_dtype", "float32")
+        self._input = Input(shape[1:] if shape[:1] == (None,) else shape, dtype).node.layer
         try:
             self._connect_layers()
         except BaseException:

@@ -36,12 +36,35 @@ from pyggml._graph import (
     tanh,
     transpose,
 )
+from pyggml._ops_nn import (
+    average_pool2d,
+    concatenate,
+    constant,
+    conv2d,
+    depthwise_conv2d,
+    flip,
+    mask_future,
+    matmul_transposed,
+    max_pool2d,
+    pad,
+    repeat,
+    rms_normalize,
+    slice,
+    split,
+    spread,
+    stack,
+    take,
+)
+from pyggml._ops_rnn import gru_sequence, lstm_sequence, simple_rnn_sequence
 
 __all__ = [
-    "absolute", "add", "affine", "broadcast_to", "clip", "cos", "divide", "exp", "expm1", "linear",
-    "log", "log_softmax", "matmul", "max_last", "maximum", "mean", "minimum", "multiply",
-    "negative", "relu", "reshape", "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "sqrt",
-    "square", "step", "subtract", "sum", "tanh", "transpose",
+    "absolute", "add", "affine", "average_pool2d", "broadcast_to", "clip", "concatenate",
+    "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "exp", "expm1", "flip",
+    "gru_sequence", "linear", "log", "log_softmax", "lstm_sequence", "mask_future", "matmul",
+    "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean", "minimum", "multiply",
+    "negative", "pad", "relu", "repeat", "reshape", "rms_normalize", "sigmoid", "sign", "silu",
+    "simple_rnn_sequence", "sin", "slice", "softmax", "softplus", "split", "spread", "sqrt",
+    "square", "stack", "step", "subtract", "sum", "take", "tanh", "transpose",
 ]
 
 

@@ -472,7 +472,85 @@ def test_r15_masks_follow_from_the_seed():
     assert runs[0] == runs[1] != runs[2]
 
 
-# ---- R16: batch norm, where it is there ---------------------------------------------------
+# ---- R16: batch norm ----------------------------------------------------------------------
+
+def normed(momentum=None):
+    pyggml.set_seed(1)
+    model = pyggml.Sequential([
+        pyggml.Input((4,)), layers.Dense(8), layers.BatchNormalization(momentum=momentum),
+        layers.Dense(2)])
+    model.compile("adam", "mse")
+    return model
+
+
+def norm_of(model):
+    return next(v for v in model.layers if isinstance(v, layers.BatchNormalization))
+
+
+def test_r16_unfixed_statistics_are_told_once_and_do_not_move():
+    x, y = batch()
+    with pytest.warns(UserWarning, match="calibrate_bn") as found:
+        trainer = pyggml.Trainer(normed(), 8)
+    assert len(found) == 1 and found[0].filename == __file__
+    with trainer:
+        before = trainer.model().layers[1].get_weights()[2:]
+        for _ in range(3):
+            trainer.step(x, y)
+        trainer.step_many(x, y, [range(8)] * 3)
+        assert same(norm_of(trainer.model()).get_weights()[2:], before)
+
+
+@pytest.mark.parametrize("fixed", ["momentum", "frozen"])
+def test_r16_nothing_warns_where_statistics_are_taken_care_of(fixed):
+    model = normed(0.99 if fixed == "momentum" else None)
+    if fixed == "frozen":
+        norm_of(model).freeze_stats = True
+    with pyggml.Trainer(model, 8) as trainer:
+        trainer.step(*batch())
+
+
+def test_r16_momentum_keeps_running_averages_in_every_kind_of_step():
+    x, y = batch()
+    model = normed(0.9)
+    with pyggml.Trainer(model, 8) as a, pyggml.Trainer(model, 8) as b:
+        hidden = x @ model.layers[0].get_weights()[0] + model.layers[0].get_weights()[1]
+        a.step(x, y)
+        mean, variance = norm_of(a.model()).get_weights()[2:]
+        np.testing.assert_allclose(mean, 0.1 * hidden.mean(axis=0), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(variance, 0.9 + 0.1 * hidden.var(axis=0), rtol=1e-4)
+        for _ in range(4):
+            a.step(x, y)
+        b.step_many(x, y, [range(8)] * 5)
+        assert same(a.get_weights(), b.get_weights())
+        a.gradients(x, y)
+        a.eval(x, y)
+        a.predict(x)
+        assert same(a.get_weights(), b.get_weights())
+
+
+@pytest.mark.filterwarnings("ignore:steps do not move")
+def test_r16_calibrate_bn_sets_the_statistics_exactly():
+    rng = np.random.default_rng(0)
+    x = rng.normal(10, 2, size=(256, 4)).astype(np.float32)
+    y = rng.normal(size=(256, 2)).astype(np.float32)
+    with pyggml.Trainer(normed(), 256) as trainer:
+        for _ in range(3):
+            trainer.step(x, y)
+        before, steps = trainer.get_weights(), trainer.n_steps
+        trainer.calibrate_bn(x)
+        after = trainer.get_weights()
+        assert same(before[:4], after[:4]) and same(before[6:], after[6:])
+        assert (trainer.n_steps, trainer.n_updates) == (steps, steps)
+        hidden = x.astype(float) @ after[0] + after[1]
+        np.testing.assert_allclose(after[4], hidden.mean(axis=0), rtol=1e-4)
+        np.testing.assert_allclose(after[5], hidden.var(axis=0), rtol=1e-4)
+        # Training and evaluation mode agree on this data then; a step tells its loss before it.
+        assert trainer.eval(x, y) == pytest.approx(trainer.step(x, y), rel=1e-4)
+        snapshot = trainer.snapshot()
+        trainer.calibrate_bn(x)
+        trainer.update_target(snapshot, 0.0)  # statistics are copied whole all the same
+        assert same(snapshot.get_weights()[4:6], trainer.get_weights()[4:6])
+
 
 def test_r16_calibrate_bn_without_batch_norm_does_nothing():
     x, y = batch()

@@ -1,6 +1,6 @@
 """Densely connected layer."""
 
-from pyggml import activations, initializers, ops
+from pyggml import activations, initializers, ops, regularizers
 from pyggml.layers.base import Layer, positive_int
 
 
@@ -14,7 +14,7 @@ class Dense(Layer):
     activation : str or callable, optional
     use_bias : bool
     kernel_initializer, bias_initializer : str or Initializer
-    kernel_regularizer, bias_regularizer : callable, optional
+    kernel_regularizer, bias_regularizer : str or callable, optional
     name : str, optional
     trainable : bool
 
@@ -40,8 +40,8 @@ class Dense(Layer):
         self.use_bias = bool(use_bias)
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
-        self.kernel_regularizer = kernel_regularizer
-        self.bias_regularizer = bias_regularizer
+        self.kernel_regularizer = regularizers.get(kernel_regularizer)
+        self.bias_regularizer = regularizers.get(bias_regularizer)
 
     def build(self, input_shape):
         if len(input_shape) < 2:

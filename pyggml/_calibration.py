@@ -1,0 +1,143 @@
+"""Exact statistics for batch normalisation, from data."""
+
+import numpy as np
+
+from pyggml._forward import Predictor
+
+
+class _Tapped:
+    """A program whose outputs are what goes into one layer, at each of its uses."""
+
+    def __init__(self, program, layer):
+        self.program, self.layer = program, layer
+        self.make_inputs = program.make_inputs
+        self.split_inputs = program.split_inputs
+
+    def run(self, graph, tensors, training):
+        graph.taps = {}
+        self.program.run(graph, tensors, training)
+        return graph.taps[self.layer]
+
+
+class _Finder:
+    """A program whose run tells which layers are tapped, in order of computation."""
+
+    def __init__(self, program):
+        self.program = program
+        self.make_inputs = program.make_inputs
+        self.layers = []
+
+    def run(self, graph, tensors, training):
+        graph.taps = {}
+        outputs = self.program.run(graph, tensors, training)
+        self.layers = list(graph.taps)
+        return outputs
+
+
+class Moments:
+    """Mean and variance of channels over batches of any size, in float64.
+
+    Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+    variances" (1979).
+    """
+
+    def __init__(self):
+        self.n, self.mean, self.squares = 0, 0.0, 0.0
+
+    def add(self, x, axis):
+        """Add a batch, whose channels lie along ``axis``."""
+        x = np.moveaxis(np.asarray(x, np.float64), axis, -1)
+        x = x.reshape(-1, x.shape[-1])
+        mean = x.mean(axis=0)
+        n = self.n + len(x)
+        apart = mean - self.mean
+        self.squares = (self.squares + ((x - mean) ** 2).sum(axis=0)
+                        + apart**2 * (self.n * len(x) / n))
+        self.mean = self.mean + apart * (len(x) / n)
+        self.n = n
+
+    @property
+    def variance(self):
+        """The biased variance."""
+        return self.squares / self.n
+
+
+def calibrated_layers(program, bindings=None):
+    """Return the layers that :func:`calibrate` sets, in order of computation.
+
+    They are the batch normalisations with ``momentum=None`` whose statistics are not frozen.
+
+    Parameters
+    ----------
+    program : Program
+    bindings : dict, optional
+
+    Returns
+    -------
+    list of BatchNormalization
+    """
+    finder = _Finder(program)
+    Predictor(finder, {} if bindings is None else bindings).graph(1)
+    return [layer for layer in finder.layers
+            if layer.momentum is None and not layer.freeze_stats]
+
+
+def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
+    """Set the moving statistics of batch normalisation to those of data.
+
+    Layer by layer in order of computation, so that each one sees what the layers before it,
+    calibrated already, make of the data in evaluation mode. A layer that is used several times
+    gets the statistics of all uses together.
+
+    Parameters
+    ----------
+    program : Program
+    bindings : dict of Variable to Variable
+        A trainer's variables in place of the program's.
+    x : array_like of shape (n, ...), or list or dict of them
+    max_rows : int
+        Rows beyond it are not used.
+    batch_size : int
+        Rows computed at once; does not change the result beyond rounding.
+
+    Returns
+    -------
+    int
+        How many layers were set.
+
+    Raises
+    ------
+    ValueError
+        No rows, shapes that do not fit, statistics that are not finite. Nothing is changed then.
+    """
+    values = [value if hasattr(value, "shape") else np.asarray(value)
+              for value in program.split_inputs(x)]
+    names = [s.node.layer.name for s in program.inputs]
+    if any(not value.shape for value in values):
+        raise ValueError("x must have rows, got a scalar")
+    counts = [value.shape[0] for value in values]
+    if len(set(counts)) > 1:
+        raise ValueError(f"the inputs {names} must have the same number of rows, got {counts}")
+    rows = min(counts[0], max_rows)
+    if rows < 1:
+        raise ValueError("x has no rows")
+    layers = calibrated_layers(program, bindings)
+    found = dict(bindings)
+    for layer in layers:
+        for v in (layer.moving_mean, layer.moving_variance):
+            found[v] = bindings.get(v, v).clone()
+    for layer in layers:
+        predictor = Predictor(_Tapped(program, layer), found)
+        moments = Moments()
+        for start in range(0, rows, batch_size):
+            part = [np.asarray(value[start:min(start + batch_size, rows)]) for value in values]
+            for seen in predictor.predict(part if len(part) > 1 else part[0], batch_size):
+                moments.add(seen, layer.channel_axis(seen.shape))
+        if not (np.isfinite(moments.mean).all() and np.isfinite(moments.variance).all()):
+            raise ValueError(f"the statistics of layer {layer.name!r} are not finite")
+        found[layer.moving_mean].assign(moments.mean)
+        found[layer.moving_variance].assign(moments.variance)
+    for layer in layers:
+        for v in (layer.moving_mean, layer.moving_variance):
+            bindings.get(v, v).assign(found[v].numpy(copy=False))
+    return len(layers)

@@ -1,0 +1,149 @@
+"""A recurrent layer in both directions."""
+
+from pyggml import ops
+from pyggml.layers._spatial import choice
+from pyggml.layers.base import Layer, Symbol
+from pyggml.layers.recurrent import GRU, LSTM, SimpleRNN, _Recurrent
+
+_kinds = {"SimpleRNN": SimpleRNN, "LSTM": LSTM, "GRU": GRU}
+_modes = ("concat", "sum", "mul", "ave")
+
+
+class Bidirectional(Layer):
+    """Run a recurrent layer over the sequence in both directions and merge the outputs.
+
+    Schuster and Paliwal, "Bidirectional recurrent neural networks" (1997).
+
+    Parameters
+    ----------
+    layer : SimpleRNN, LSTM or GRU
+        What both directions are made like; it is used for the forward one.
+    merge_mode : {"concat", "sum", "mul", "ave"}
+        How the outputs are merged; sequences are brought to the order of the input first.
+    backward_layer : SimpleRNN, LSTM or GRU, optional
+        For the other direction, with ``go_backwards=True``. By default made from the
+        configuration of ``layer``.
+    name : str, optional
+    trainable : bool
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not a recurrent layer, or layers that do not go with one another.
+
+    Notes
+    -----
+    With ``return_state`` the final states of the forward layer follow the output, then those of
+    the backward layer. Weights: those of the forward layer, then those of the backward layer.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> layer = pyggml.layers.Bidirectional(pyggml.layers.GRU(8))
+    >>> layer(pyggml.Input((10, 4))).shape
+    (None, 16)
+    """
+
+    def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
+        super().__init__(**kwargs)
+        for given, what in ((layer, "layer"), (backward_layer, "backward_layer")):
+            if not isinstance(given, _Recurrent) and (what == "layer" or given is not None):
+                raise TypeError(f"{what} must be a recurrent layer, got {type(given).__name__}")
+        self.merge_mode = choice(merge_mode, _modes, "merge_mode")
+        self.forward_layer = layer
+        if backward_layer is None:
+            config = layer.get_config() | {
+                "name": f"backward_{layer.name}", "go_backwards": not layer.go_backwards}
+            backward_layer = type(layer).from_config(config)
+        for name in ("return_sequences", "return_state", "units"):
+            if getattr(layer, name) != getattr(backward_layer, name):
+                raise ValueError(f"layer and backward_layer must have the same {name}")
+        if layer.go_backwards == backward_layer.go_backwards:
+            raise ValueError("layer and backward_layer must go in opposite directions")
+        self.backward_layer = backward_layer
+
+    def __call__(self, sequences, initial_state=None, **arguments):
+        """Apply the layer.
+
+        Parameters
+        ----------
+        sequences : Symbol or Tensor of shape (batch, time, features)
+        initial_state : list of Symbol or Tensor of shape (batch, units), optional
+            Those of the forward layer, then those of the backward layer.
+        """
+        if initial_state is not None:
+            if isinstance(initial_state, Symbol):
+                raise TypeError("initial_state must be a list of the states of both directions")
+            first = list(sequences) if isinstance(sequences, (list, tuple)) else [sequences]
+            sequences = [*first, *initial_state]
+        return super().__call__(sequences, **arguments)
+
+    def _sides(self, inputs):
+        """The inputs of each direction."""
+        if not isinstance(inputs, (list, tuple)) or len(inputs) == 1:
+            return inputs, inputs
+        x, *states = inputs
+        if len(states) % 2:
+            raise ValueError(f"layer {self.name!r} takes the initial states of both directions, "
+                             f"got {len(states)}")
+        half = len(states) // 2
+        return [x, *states[:half]], [x, *states[half:]]
+
+    def build(self, input_shape):
+        forward, backward = self._sides(input_shape if isinstance(input_shape, list)
+                                        else [input_shape])
+        for layer, shape in ((self.forward_layer, forward), (self.backward_layer, backward)):
+            layer._ensure_built(shape)
+        if not self._trainable:
+            self.trainable = False
+
+    def call(self, inputs):
+        forward, backward = self._sides(inputs)
+        a, b = self.forward_layer(forward), self.backward_layer(backward)
+        states = []
+        if self.forward_layer.return_state:
+            (a, *states), (b, *others) = a, b
+            states += others
+        if self.forward_layer.return_sequences:
+            if self.backward_layer.go_backwards:
+                b = ops.flip(b, 1)
+            else:
+                a = ops.flip(a, 1)
+        if self.merge_mode == "concat":
+            y = ops.concatenate([a, b], -1)
+        elif self.merge_mode == "mul":
+            y = ops.multiply(a, b)
+        else:
+            y = ops.add(a, b)
+            if self.merge_mode == "ave":
+                y = ops.affine(y, 0.5)
+        return [y, *states] if self.forward_layer.return_state else y
+
+    def compute_output_shape(self, input_shape):
+        forward, _ = self._sides(input_shape if isinstance(input_shape, list) else [input_shape])
+        shape = self.forward_layer.compute_output_shape(forward)
+        states = []
+        if isinstance(shape, list):
+            shape, *states = shape
+        if self.merge_mode == "concat":
+            shape = (*shape[:-1], 2 * shape[-1])
+        return [shape, *states, *states] if self.forward_layer.return_state else shape
+
+    def get_config(self):
+        def described(layer):
+            return {"class_name": type(layer).__name__, "config": layer.get_config()}
+
+        return super().get_config() | {
+            "layer": described(self.forward_layer),
+            "merge_mode": self.merge_mode,
+            "backward_layer": described(self.backward_layer),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        for key in ("layer", "backward_layer"):
+            if isinstance(config.get(key), dict):
+                kind = _kinds[config[key]["class_name"]]
+                config[key] = kind.from_config(config[key]["config"])
+        return cls(**config)

@@ -1,0 +1,306 @@
+"""Recurrent layers."""
+
+from pyggml import activations, initializers, ops, regularizers
+from pyggml._graph import Tensor
+from pyggml.layers.base import Layer, Symbol, positive_int
+
+
+class _Recurrent(Layer):
+    """What recurrent layers share: arguments, states, and the product with the kernel."""
+
+    gates = 1
+    n_states = 1
+
+    def __init__(self, units, activation="tanh", use_bias=True,
+                 kernel_initializer="glorot_uniform", recurrent_initializer="orthogonal",
+                 bias_initializer="zeros", kernel_regularizer=None, recurrent_regularizer=None,
+                 bias_regularizer=None, return_sequences=False, return_state=False,
+                 go_backwards=False, **kwargs):
+        super().__init__(**kwargs)
+        self.units = positive_int(units, "units")
+        self.activation = activations.get(activation)
+        self.use_bias = bool(use_bias)
+        self.kernel_initializer = initializers.get(kernel_initializer)
+        self.recurrent_initializer = initializers.get(recurrent_initializer)
+        self.bias_initializer = initializers.get(bias_initializer)
+        self.kernel_regularizer = regularizers.get(kernel_regularizer)
+        self.recurrent_regularizer = regularizers.get(recurrent_regularizer)
+        self.bias_regularizer = regularizers.get(bias_regularizer)
+        self.return_sequences = bool(return_sequences)
+        self.return_state = bool(return_state)
+        self.go_backwards = bool(go_backwards)
+
+    def __call__(self, sequences, initial_state=None, **arguments):
+        """Apply the layer.
+
+        Parameters
+        ----------
+        sequences : Symbol or Tensor of shape (batch, time, features)
+        initial_state : Symbol or Tensor of shape (batch, units), or list of them, optional
+            ``[h]``, or ``[h, c]`` for an LSTM; zeros by default.
+        """
+        if initial_state is not None:
+            if isinstance(initial_state, (Symbol, Tensor)):
+                initial_state = [initial_state]
+            first = list(sequences) if isinstance(sequences, (list, tuple)) else [sequences]
+            sequences = [*first, *initial_state]
+        return super().__call__(sequences, **arguments)
+
+    def _parts(self, shapes):
+        """The shape of the sequences, from one shape or that and those of the states."""
+        if not isinstance(shapes, list):
+            shapes = [shapes]
+        sequence, *states = shapes
+        if len(sequence) != 3:
+            raise ValueError(f"layer {self.name!r} takes sequences (batch, time, features), got "
+                             f"shape {sequence}")
+        if len(states) not in (0, self.n_states) or any(
+                tuple(s[1:]) != (self.units,) for s in states):
+            raise ValueError(f"layer {self.name!r} takes {self.n_states} initial states of shape "
+                             f"(batch, {self.units}), got {states}")
+        return sequence
+
+    def bias_shape(self):
+        """Return the shape of the bias."""
+        return (self.gates * self.units,)
+
+    def build(self, input_shape):
+        features = self._parts(input_shape)[-1]
+        width = self.gates * self.units
+        self.kernel = self.add_weight("kernel", (features, width), self.kernel_initializer,
+                                      regularizer=self.kernel_regularizer)
+        self.recurrent_kernel = self.add_weight(
+            "recurrent_kernel", (self.units, width), self.recurrent_initializer,
+            regularizer=self.recurrent_regularizer)
+        if self.use_bias:
+            shape = self.bias_shape()
+            self.bias = self.add_weight("bias", shape, self.bias_initializer,
+                                        regularizer=self.bias_regularizer,
+                                        axes=tuple(range(len(shape))))
+
+    def input_bias(self, graph):
+        """Return what is added to the product with the kernel."""
+        return graph.weight(self.bias)
+
+    def scan(self, xw, states):
+        """Return the output and the list of final states."""
+        raise NotImplementedError(f"{type(self).__name__}.scan")
+
+    def call(self, x):
+        x, *states = x if isinstance(x, (list, tuple)) else [x]
+        self._parts([t.shape for t in (x, *states)])
+        xw = ops.linear(x, self.kernel)
+        if self.use_bias:
+            xw = ops.add(xw, self.input_bias(x.graph))
+        y, final = self.scan(xw, states or [None] * self.n_states)
+        return [y, *final] if self.return_state else y
+
+    def compute_output_shape(self, input_shape):
+        batch, time, features = self._parts(input_shape)
+        if features != self.kernel.shape[0]:
+            raise ValueError(f"layer {self.name!r} was built for {self.kernel.shape[0]} features, "
+                             f"got shape {input_shape}")
+        y = (batch, time, self.units) if self.return_sequences else (batch, self.units)
+        return [y] + [(batch, self.units)] * self.n_states if self.return_state else y
+
+    def _how(self):
+        return {"activation": self.activation, "go_backwards": self.go_backwards,
+                "return_sequences": self.return_sequences}
+
+    def get_config(self):
+        return super().get_config() | {
+            "units": self.units,
+            "activation": activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": self.kernel_initializer,
+            "recurrent_initializer": self.recurrent_initializer,
+            "bias_initializer": self.bias_initializer,
+            "kernel_regularizer": self.kernel_regularizer,
+            "recurrent_regularizer": self.recurrent_regularizer,
+            "bias_regularizer": self.bias_regularizer,
+            "return_sequences": self.return_sequences,
+            "return_state": self.return_state,
+            "go_backwards": self.go_backwards,
+        }
+
+
+class SimpleRNN(_Recurrent):
+    """``h = activation(x_t @ kernel + h @ recurrent_kernel + bias)`` over a sequence.
+
+    Elman, "Finding structure in time" (1990).
+
+    Parameters
+    ----------
+    units : int
+    activation : str or callable
+    use_bias : bool
+    kernel_initializer, recurrent_initializer, bias_initializer : str or Initializer
+    kernel_regularizer, recurrent_regularizer, bias_regularizer : str or callable, optional
+    return_sequences : bool
+        Whether the output holds every time step, or the last only.
+    return_state : bool
+        Whether the final state comes as a second output.
+    go_backwards : bool
+        Whether to start at the last time step; the output is in the order of computation.
+    name : str, optional
+    trainable : bool
+
+    Notes
+    -----
+    Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=h)``;
+    output (batch, units) or (batch, time, units). Weights: ``kernel`` (features, units),
+    ``recurrent_kernel`` (units, units), ``bias`` (units,). Prediction takes sequences of any
+    length; training is unrolled, and a sequence too long for ggml-opt's graph is refused when a
+    trainer is made.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.layers.SimpleRNN(8)(pyggml.Input((10, 4))).shape
+    (None, 8)
+    """
+
+    def scan(self, xw, states):
+        return ops.simple_rnn_sequence(xw, self.recurrent_kernel, *states, **self._how())
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory.
+
+    Hochreiter and Schmidhuber, "Long short-term memory" (1997), with a forget gate::
+
+        i, f, o = recurrent_activation(z_i, z_f, z_o),  g = activation(z_g)
+        c = f * c + i * g,  h = o * activation(c)
+
+    where z = x_t @ kernel + h @ recurrent_kernel + bias, in the order i, f, g, o.
+
+    Parameters
+    ----------
+    units : int
+    activation, recurrent_activation : str or callable
+    use_bias : bool
+    kernel_initializer, recurrent_initializer, bias_initializer : str or Initializer
+    unit_forget_bias : bool
+        Whether the forget gate's bias starts at 1.
+    kernel_regularizer, recurrent_regularizer, bias_regularizer : str or callable, optional
+    return_sequences : bool
+        Whether the output holds every time step, or the last only.
+    return_state : bool
+        Whether the final h and c come as further outputs.
+    go_backwards : bool
+        Whether to start at the last time step; the output is in the order of computation.
+    name : str, optional
+    trainable : bool
+
+    Notes
+    -----
+    Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=[h, c])``;
+    output (batch, units) or (batch, time, units). Weights: ``kernel`` (features, 4 * units),
+    ``recurrent_kernel`` (units, 4 * units), ``bias`` (4 * units,). Prediction takes sequences of
+    any length; training is unrolled, and a sequence too long for ggml-opt's graph is refused
+    when a trainer is made.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.layers.LSTM(8, return_sequences=True)(pyggml.Input((10, 4))).shape
+    (None, 10, 8)
+    """
+
+    gates = 4
+    n_states = 2
+
+    def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True,
+                 *, unit_forget_bias=True, **kwargs):
+        super().__init__(units, activation, use_bias, **kwargs)
+        self.recurrent_activation = activations.get(recurrent_activation)
+        self.unit_forget_bias = bool(unit_forget_bias)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        if self.use_bias and self.unit_forget_bias:
+            self.bias.numpy(copy=False)[self.units:2 * self.units] = 1.0
+
+    def scan(self, xw, states):
+        return ops.lstm_sequence(xw, self.recurrent_kernel, *states, **self._how(),
+                                 recurrent_activation=self.recurrent_activation)
+
+    def get_config(self):
+        return super().get_config() | {
+            "recurrent_activation": activations.serialize(self.recurrent_activation),
+            "unit_forget_bias": self.unit_forget_bias}
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit.
+
+    Cho et al., "Learning phrase representations using RNN encoder-decoder" (2014)::
+
+        z, r = recurrent_activation(gates of x_t and h)
+        h = z * h + (1 - z) * activation(candidate of x_t and r)
+
+    Parameters
+    ----------
+    units : int
+    activation, recurrent_activation : str or callable
+    use_bias : bool
+    kernel_initializer, recurrent_initializer, bias_initializer : str or Initializer
+    kernel_regularizer, recurrent_regularizer, bias_regularizer : str or callable, optional
+    reset_after : bool
+        Whether r applies after the product with the recurrent kernel (the default, with a second
+        bias) or to h before it.
+    return_sequences : bool
+        Whether the output holds every time step, or the last only.
+    return_state : bool
+        Whether the final state comes as a second output.
+    go_backwards : bool
+        Whether to start at the last time step; the output is in the order of computation.
+    name : str, optional
+    trainable : bool
+
+    Notes
+    -----
+    Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=h)``;
+    output (batch, units) or (batch, time, units). Weights, with gates in the order z, r, h:
+    ``kernel`` (features, 3 * units), ``recurrent_kernel`` (units, 3 * units), ``bias`` (2, 3 *
+    units), or (3 * units,) without ``reset_after``. Prediction takes sequences of any length;
+    training is unrolled, and a sequence too long for ggml-opt's graph is refused when a trainer
+    is made.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.layers.GRU(8)(pyggml.Input((10, 4))).shape
+    (None, 8)
+    """
+
+    gates = 3
+
+    def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True,
+                 *, reset_after=True, **kwargs):
+        super().__init__(units, activation, use_bias, **kwargs)
+        self.recurrent_activation = activations.get(recurrent_activation)
+        self.reset_after = bool(reset_after)
+
+    def bias_shape(self):
+        width = 3 * self.units
+        return (2, width) if self.reset_after else (width,)
+
+    def _bias_row(self, graph, row):
+        bias = graph.weight(self.bias)
+        width = 3 * self.units
+        return ops.reshape(ops.slice(bias, (row, 0), (1, width)), (width,))
+
+    def input_bias(self, graph):
+        return self._bias_row(graph, 0) if self.reset_after else graph.weight(self.bias)
+
+    def scan(self, xw, states):
+        bias = self._bias_row(xw.graph, 1) if self.use_bias and self.reset_after else None
+        return ops.gru_sequence(xw, self.recurrent_kernel, bias, *states, **self._how(),
+                                recurrent_activation=self.recurrent_activation,
+                                reset_after=self.reset_after)
+
+    def get_config(self):
+        return super().get_config() | {
+            "recurrent_activation": activations.serialize(self.recurrent_activation),
+            "reset_after": self.reset_after}

@@ -1,0 +1,150 @@
+"""Recurrent layers against backpropagation through time in float64."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from layer_check import Case, check, check_gradients, check_outputs, random
+from reference import recurrent
+
+import pyggml
+from pyggml import layers
+
+KINDS = [(layers.SimpleRNN, recurrent.simple_rnn, {}),
+         (layers.LSTM, recurrent.lstm, {}),
+         (layers.GRU, recurrent.gru, {}),
+         (layers.GRU, recurrent.gru, {"reset_after": False})]
+IDS = ["simple", "lstm", "gru", "gru_before"]
+
+
+def sequence_reference(function, **options):
+    def reference(x, **weights):
+        (y, _), backward = function(x, **weights, **options)
+        return y, backward
+
+    return reference
+
+
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+@pytest.mark.parametrize("sizes,units", [((1, 1, 1), 1), ((3, 5, 1), 3), ((2, 4, 7), 7),
+                                         ((1, 3, 3), 17), ((2, 2, 5), 33)], ids=str)
+@pytest.mark.parametrize("how", [
+    {}, {"return_sequences": True}, {"go_backwards": True, "return_sequences": True},
+], ids=str)
+def test_recurrent_layers(kind, function, extra, sizes, units, how):
+    check(kind(units, **extra, **how), random(*sizes),
+          sequence_reference(function, **extra, **how))
+
+
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+def test_without_bias_and_with_other_activations(kind, function, extra):
+    names = {"activation": "relu"}
+    reference = {"activation_name": "relu"}
+    if kind is not layers.SimpleRNN:
+        names["recurrent_activation"] = reference["recurrent_activation"] = "sigmoid"
+    check(kind(5, use_bias=False, **names, **extra), random(2, 4, 3),
+          sequence_reference(function, **reference, **extra))
+
+
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+@pytest.mark.parametrize("return_sequences", [False, True])
+def test_initial_and_final_states(kind, function, extra, return_sequences):
+    units = 3
+    layer = kind(units, return_state=True, return_sequences=return_sequences, **extra)
+    xs = [random(2, 4, 5), *(random(2, units, seed=i) for i in range(layer.n_states))]
+    case = Case(layer, xs, call=lambda layer, given: layer(given[0], initial_state=given[1:]))
+    (y, states), backward = function(
+        np.float64(xs[0]), **case.weights, initial_state=xs[1:],
+        return_sequences=return_sequences, **extra)
+    check_outputs(case.forward(), [y, *states])
+    dy, *dstates = case.douts()
+    expected = backward(dy, dstates)
+    expected["xs"] = [expected.pop("x"), *expected.pop("initial_state")]
+    check_gradients(case.gradients(), expected)
+
+
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+def test_a_sequence_of_300_steps_is_predicted(kind, function, extra):
+    case = Case(kind(3, return_sequences=True, **extra), [random(2, 300, 2)])
+    (y, _), _ = function(np.float64(case.xs[0]), **case.weights, return_sequences=True, **extra)
+    check_outputs(case.forward(), [y])
+
+
+def test_a_long_sequence_is_predicted_on_a_small_stack():
+    """In a child: ggml walks a graph by recursion, which must not be as deep as the sequence."""
+    script = """
+import threading
+import numpy as np
+import pyggml
+pyggml.set_num_threads(1)
+model = pyggml.Sequential([pyggml.Input((2500, 1)), pyggml.layers.GRU(2)])
+found = []
+threading.stack_size(512 * 1024)
+thread = threading.Thread(
+    target=lambda: found.append(model.predict(np.ones((1, 2500, 1)), batch_size=1)))
+thread.start()
+thread.join()
+assert np.isfinite(found[0]).all()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+def test_extreme_inputs_stay_finite(kind, function, extra):
+    case = Case(kind(3, **extra), [random(2, 3, 5, scale=1e4)])
+    assert np.isfinite(case.forward()[0]).all()
+    grads = case.gradients()
+    assert all(np.isfinite(g).all() for g in [*grads.pop("xs"), *grads.values()])
+
+
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+@pytest.mark.parametrize("mode", ["concat", "sum", "mul", "ave"])
+@pytest.mark.parametrize("return_sequences", [False, True])
+def test_bidirectional(kind, function, extra, mode, return_sequences):
+    layer = layers.Bidirectional(kind(3, return_sequences=return_sequences, **extra), mode)
+    case = Case(layer, [random(2, 4, 5)])
+    half = len(layer.weights) // 2
+    sides = [{v.name: v.numpy() for v in part}
+             for part in (layer.weights[:half], layer.weights[half:])]
+    (y, _), backward = recurrent.bidirectional(
+        np.float64(case.xs[0]), *sides, function, mode, return_sequences, **extra)
+    check_outputs(case.forward(), [y])
+    expected = backward(case.douts()[0])
+    with case.trainer() as trainer:
+        found = trainer.gradients(case.zeros, case.douts()[0])
+    names = case.model.weight_names
+    size = case.douts()[0].size
+    both = {**{v: expected["forward_weights"][v.name] for v in layer.weights[:half]},
+            **{v: expected["backward_weights"][v.name] for v in layer.weights[half:]}}
+    for v, wanted in both.items():
+        np.testing.assert_allclose(found[names[v]] * size, wanted, rtol=1e-4,
+                                   atol=1e-4 * np.abs(wanted).max())
+    np.testing.assert_allclose(found[f"given_0_{layer.name}/offset"] * size, expected["x"],
+                               rtol=1e-4, atol=1e-4 * np.abs(expected["x"]).max())
+
+
+def test_bidirectional_returns_the_states_of_both_directions():
+    layer = layers.Bidirectional(layers.LSTM(3, return_state=True))
+    case = Case(layer, [random(2, 4, 5)])
+    half = len(layer.weights) // 2
+    sides = [{v.name: v.numpy() for v in part}
+             for part in (layer.weights[:half], layer.weights[half:])]
+    (y, states), _ = recurrent.bidirectional(np.float64(case.xs[0]), *sides)
+    check_outputs(case.forward(), [y, *states])
+
+
+def test_the_forget_gate_starts_open():
+    layer = layers.LSTM(2)
+    layer(pyggml.Input((3, 4)))
+    assert layer.bias.numpy().tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("steps", [40, 300, 5000])
+def test_a_sequence_too_long_for_the_graph_is_refused_when_the_trainer_is_made(steps):
+    model = pyggml.Sequential([pyggml.Input((steps, 2)), layers.LSTM(3)])
+    model.compile("sgd", "mse")
+    with pytest.raises(NotImplementedError, match="2048"):
+        pyggml.Trainer(model, 2)
