@@ -4,6 +4,7 @@
 import copy
 import time
 import warnings
+import weakref
 from collections import OrderedDict
 
 cimport cython
@@ -38,7 +39,8 @@ cdef class Engine:
     def _set_up(self, model, batch_size, nbatch_logical, mask, weight_decay, bint in_place,
                 share=None):
         compiled = require_compiled(model)
-        self.compiled = model
+        # A model owns the trainer that its fit runs on.
+        self.compiled = weakref.proxy(model) if in_place else model
         self.program = model.program
         self.names = model.weight_names
         self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)
@@ -187,7 +189,7 @@ cdef class Engine:
         cdef int64_t k = index.shape[0]
         cdef int64_t n = index.shape[1]
         cdef int64_t at = 0
-        cdef int64_t first, last, started
+        cdef int64_t first, last, started, look
         cdef int64_t at_once = min(k, _AT_ONCE)
         cdef Intake intake = intake_of(g.inputs, g.loss)
         cdef bint weighted = intake.n_weights > 0
@@ -225,6 +227,7 @@ cdef class Engine:
                 try:
                     with nogil:
                         started = _ggml.ggml_time_us()
+                        look = at + 1  # the clock costs as much as a small step
                         while at < last:
                             intake.fill(rows, 0, n, &index[at, 0])
                             if weighted:
@@ -245,8 +248,10 @@ cdef class Engine:
                                 self.window_rows += n
                             else:
                                 self.updates += 1
-                            if _ggml.ggml_time_us() - started > _MICROSECONDS:
-                                break
+                            if at == look:
+                                if _ggml.ggml_time_us() - started > _MICROSECONDS:
+                                    break
+                                look = 2 * at - first
                 finally:
                     if lock is not None:
                         lock.release()
@@ -273,7 +278,10 @@ cdef class Engine:
         for i in range(n):
             t = self.updates + 1 + i
             _write(self.optimizer.params(self.weight_decay, t), table)
-            _write(self.optimizer.params(0.0, t), table + _N_PARAMS)
+            if self.weight_decay != 0:
+                _write(self.optimizer.params(0.0, t), table + _N_PARAMS)
+            else:
+                memcpy(table + _N_PARAMS, table, _N_PARAMS * sizeof(float))
             table += 2 * _N_PARAMS
         return 0
 

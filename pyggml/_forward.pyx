@@ -82,6 +82,7 @@ cdef class ForwardGraph:
         self.scheduler = Scheduler(size, self.graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
+        self.graph.seal()
 
     cdef int compute(self) except -1:
         cdef _ggml.ggml_status status

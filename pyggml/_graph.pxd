@@ -35,6 +35,7 @@ cdef class Graph:
     cdef Lowered lowered
     cdef int lower(self) except -1
     cdef readonly list penalties
+    cdef list owners
     cdef readonly list constants
     cdef readonly dict zero_tensors
     cdef readonly list updates
@@ -46,6 +47,7 @@ cdef class Graph:
     cpdef Tensor weight(self, Variable variable)
     cpdef Tensor input(self, shape, str dtype=*, str name=*)
     cpdef Tensor keep(self, Tensor t)
+    cdef int seal(self) except -1
 
 
 cdef Tensor _tensor(x, Tensor like=*, str name=*)

@@ -239,6 +239,19 @@ cdef class Graph:
         self.lowered = lower(self.compute.ptr, self.inputs.ptr, self.carriers)
         return 0
 
+    cdef int seal(self) except -1:
+        """Nothing is added any more: let go of tensors, which refer to the graph.
+
+        Graphs come and go with batch sizes; their memory must not wait for the cyclic collector.
+        """
+        self.owners = list(self.aliases) + [self.bindings.get(v, v) for v in self.aliases]
+        self.owners += [v for v, _ in self.updates]
+        for held in (self.aliases, self.masks, self.penalties, self.zero_tensors, self.updates,
+                     self.milestones):
+            held.clear()
+        self.awaited = self.taps = None
+        return 0
+
     def mask(self, shape, double rate):
         """Make an input that holds a fresh inverted-dropout mask at every step."""
         t = self.input(shape, name="dropout_mask")

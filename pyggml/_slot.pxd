@@ -28,5 +28,5 @@ cdef class Slot:
     cdef int _bad_label(self, Rows rows, int64_t bad) except -1
     cdef int _check_weights(self, const float * w, int64_t n) except -1
     cdef bint _takes_column(self)
-    cdef int64_t _bound(self)
+    cdef int64_t _bound(self) noexcept nogil
     cdef int ones(self) noexcept nogil

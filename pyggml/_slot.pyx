@@ -68,8 +68,8 @@ cdef class Slot:
     cdef float * data(self) noexcept nogil:
         return <float *>self.tensor.ptr.data
 
-    cdef int64_t _bound(self):
-        return self.tensor.limit if self.kind == "index" else self.limit
+    cdef int64_t _bound(self) noexcept nogil:
+        return self.tensor.limit if self.code == _INDEX else self.limit
 
     cdef bint _takes_column(self):
         return self.kind == "classes" or (self.kind == "weight" and not self.row_shape)

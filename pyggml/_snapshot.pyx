@@ -200,7 +200,7 @@ def move(lock, dict current, set whole, target_lock, dict target, tau):
     """
     cdef _Pair * pairs
     cdef Variable a, b
-    cdef Py_ssize_t i, j
+    cdef Py_ssize_t i
     cdef Py_ssize_t n = len(current)
     cdef float new, old
     tau = _within(tau, "tau", 0, 1)

@@ -136,8 +136,8 @@ cdef class TrainGraph:
             outputs = program.run(graph, [slot.tensor for slot in inputs], True)
             return inputs, criterion.build(graph, outputs)
 
-        self.graph, (self.inputs, self.loss) = build(make, batch_size, True, bindings,
-                                                     trained)
+        self.graph, built = build(make, batch_size, True, bindings, trained)
+        self.inputs, self.loss = built
         graph = self.graph
         self.carriers = graph.carriers
         total = self.loss.total
@@ -187,6 +187,7 @@ cdef class TrainGraph:
         if self.accumulating:
             for g, value in zip(gradients.values(), held):
                 g.assign(value)
+        graph.seal()
 
     cdef int _redirect_gradients(self, dict gradients) except -1:
         """Let ggml-opt's accumulators lie in the trainer's memory, shared by batch sizes."""
@@ -409,6 +410,7 @@ cdef class ApplyGraph:
         self.scheduler = Scheduler(size, graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError("no memory to apply gradients")
+        graph.seal()
 
     cdef int apply(self, float factor) except -1:
         cdef _ggml.ggml_status status

@@ -1,0 +1,682 @@
+"""The trainer's lines of the contract, R1 to R17, but those of copies (see test_trainer_copies)."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from trainer_nets import batch, dense, same, zero
+
+import pyggml
+from pyggml import layers
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = pyggml.get_num_threads()
+    pyggml.set_num_threads(1)
+    yield
+    pyggml.set_num_threads(before)
+
+
+# ---- R1: models ---------------------------------------------------------------------------
+
+def test_r1_an_uncompiled_model_is_refused_with_a_word_on_compile():
+    model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(1)])
+    with pytest.raises(ValueError, match="not compiled"):
+        pyggml.Trainer(model)
+
+
+@pytest.mark.parametrize("thing", [None, "model", 3, layers.Dense(2)])
+def test_r1_what_is_no_model_is_a_type_error(thing):
+    with pytest.raises(TypeError, match="Sequential or a Model"):
+        pyggml.Trainer(thing)
+
+
+def test_r1_a_model_without_trainable_weights_is_refused():
+    model = dense()
+    model.trainable = False
+    with pytest.raises(ValueError, match="no trainable weights"):
+        pyggml.Trainer(model)
+
+
+def two_by_two():
+    """Two inputs, two outputs."""
+    pyggml.set_seed(3)
+    a, b = pyggml.Input((3,), name="a"), pyggml.Input((2,), name="b")
+    both = layers.Dense(4, "tanh")(a)
+    model = pyggml.Model([a, b], {"left": layers.Dense(1)(both), "right": layers.Dense(2)(b)})
+    model.compile("sgd", "mse", loss_weights=[1.0, 0.5])
+    return model
+
+
+def test_r1_several_inputs_and_outputs_take_lists_and_dicts():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(6, 3)), rng.normal(size=(6, 2))
+    left, right = rng.normal(size=(6, 1)), rng.normal(size=(6, 2))
+    model = two_by_two()
+    p, q = model.predict([a, b])
+    wanted = np.mean((p - left) ** 2) + 0.5 * np.mean((q - right) ** 2)
+    with pyggml.Trainer(model, 6) as one, pyggml.Trainer(model, 6) as two:
+        assert one.eval([a, b], [left, right]) == pytest.approx(wanted, rel=1e-6)
+        x, y = {"b": b, "a": a}, {"right": right, "left": left}
+        index = np.tile(np.arange(6), (3, 1))
+        losses = [one.step([a, b], [left, right]) for _ in range(3)]
+        assert losses[0] == pytest.approx(wanted, rel=1e-6)
+        assert two.step_many(x, y, index).tolist() == losses
+        assert same(one.predict(x), two.predict([a, b]))
+        with pytest.raises(ValueError, match="2 arrays"):
+            one.step([a], [left, right])
+        with pytest.raises(ValueError, match="keys"):
+            one.step([a, b], {"left": left})
+
+
+def test_r1_a_loss_without_labels_takes_none():
+    model = pyggml.Sequential([pyggml.Input((2,)), layers.Dense(1, kernel_initializer="ones")])
+    model.compile("sgd", "output")
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    with pyggml.Trainer(model, 2) as trainer:
+        assert trainer.eval(x) == 5
+        assert trainer.step(x) == 5
+        assert trainer.step(x, None) < 5
+        assert trainer.step_many(x, idx=[[0, 1]])[0] < 5
+        kernel, bias = trainer.gradients(x).values()
+        assert kernel.ravel().tolist() == [2, 3] and bias.tolist() == [1]
+        with pytest.raises(ValueError, match="y must be None"):
+            trainer.step(x, np.zeros((2, 1)))
+
+
+# ---- R2 to R5: steps ----------------------------------------------------------------------
+
+def test_r2_the_model_stays_as_it_was():
+    model = dense()
+    before = model.get_weights()
+    x, y = batch()
+    with pyggml.Trainer(model, 8) as trainer:
+        trainer.step(x, y)
+        assert not same(trainer.get_weights(), before)
+        assert same(model.get_weights(), before)
+
+
+def test_r3_another_batch_size_is_refused_naming_both():
+    with pyggml.Trainer(dense(), 8) as trainer:
+        before = trainer.get_weights()
+        for rows in (7, 9, 0, 16):
+            with pytest.raises(ValueError, match=rf"\b{rows} rows.*\b8\b|no rows"):
+                trainer.step(*batch(rows))
+            with pytest.raises(ValueError, match=rf"\b{rows}\b"):
+                trainer.eval(*batch(rows))
+        assert trainer.n_steps == 0
+        assert same(trainer.get_weights(), before)
+
+
+def test_r4_steps_lower_the_loss_and_are_counted():
+    batches = [batch(8, seed=i) for i in range(4)]
+    with pyggml.Trainer(dense(optimizer=pyggml.optimizers.Adam(0.01)), 8) as trainer:
+        losses = [trainer.step(*batches[i % 4]) for i in range(16)]
+        assert all(type(loss) is float for loss in losses)
+        assert losses[0] != losses[4]
+        assert np.mean(losses[-4:]) < np.mean(losses[:4])
+        assert trainer.n_steps == trainer.n_updates == 16
+
+
+def test_r4_the_loss_is_that_before_the_update():
+    x, y = batch()
+    model = dense()
+    wanted = np.mean((model.predict(x) - y) ** 2)
+    with pyggml.Trainer(model, 8) as trainer:
+        assert trainer.step(x, y) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_r5_eval_changes_nothing():
+    x, y = batch()
+    with pyggml.Trainer(dense(dropout=0.5), 8) as trainer:
+        trainer.step(x, y)
+        before = trainer.get_weights()
+        assert trainer.eval(x, y) == trainer.eval(x, y)
+        assert trainer.eval(x, y) == pytest.approx(np.mean((trainer.predict(x) - y) ** 2), rel=1e-6)
+        assert trainer.n_steps == 1
+        assert same(trainer.get_weights(), before)
+
+
+# ---- R6: accumulation ---------------------------------------------------------------------
+
+def test_r6_weights_move_only_at_the_end_of_a_period():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8, nbatch_logical=16) as trainer:
+        losses, updates = [], []
+        for _ in range(4):
+            losses.append(trainer.step(x, y))
+            updates.append(trainer.n_updates)
+        assert losses[0] == losses[1] != losses[2]
+        assert updates == [0, 1, 1, 2]
+        assert trainer.n_steps == 4
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_r6_accumulated_steps_equal_one_large_batch(optimizer):
+    x, y = batch(24)
+    with pyggml.Trainer(dense(optimizer=optimizer), 8, nbatch_logical=24) as small, \
+            pyggml.Trainer(dense(optimizer=optimizer), 24) as large:
+        for _ in range(3):
+            for i in range(0, 24, 8):
+                small.step(x[i:i + 8], y[i:i + 8])
+            large.step(x, y)
+        for a, b in zip(small.get_weights(), large.get_weights(), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_r6_logical_batches_are_multiples():
+    with pytest.raises(ValueError, match=r"multiple.*12.*8"):
+        pyggml.Trainer(dense(), 8, nbatch_logical=12)
+
+
+def test_r6_a_window_that_ends_early_is_averaged_over_its_own_steps():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8, nbatch_logical=32) as cut, \
+            pyggml.Trainer(dense(), 8) as whole:
+        cut.step(x, y)
+        cut.step(x, y)
+        cut._finish_window()  # what fit does at the end of an epoch
+        whole.step(x, y)
+        assert cut.n_updates == 1
+        for a, b in zip(cut.get_weights(), whole.get_weights(), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+        for _ in range(4):  # and the next window starts empty
+            cut.step(x, y)
+        assert cut.n_updates == 2
+
+
+def test_r6_eval_predict_and_gradients_leave_an_open_window_alone():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8, nbatch_logical=16) as a, \
+            pyggml.Trainer(dense(), 8, nbatch_logical=16) as b:
+        for trainer in (a, b):
+            trainer.step(x, y)
+        a.eval(x, y)
+        a.predict(x)
+        a.gradients(x, y)
+        a.snapshot()
+        for trainer in (a, b):
+            trainer.step(x, y)
+        assert same(a.get_weights(), b.get_weights())
+
+
+# ---- R7: loss weights ---------------------------------------------------------------------
+
+LOSSES = {
+    "mse": None, "mae": None, "huber": None, "log_cosh": None,
+    "binary_crossentropy": "sigmoid", "binary_focal_crossentropy": "sigmoid",
+    "categorical_crossentropy": "softmax", "sparse_categorical_crossentropy": "softmax",
+}
+
+
+def labels(loss, rows=6):
+    rng = np.random.default_rng(4)
+    if loss == "sparse_categorical_crossentropy":
+        return rng.integers(0, 3, rows)
+    if loss == "categorical_crossentropy":
+        return np.eye(3)[rng.integers(0, 3, rows)]
+    if loss.startswith("binary"):
+        return rng.integers(0, 2, (rows, 3)).astype(float)
+    return rng.normal(size=(rows, 3))
+
+
+def weighted(loss, mask):
+    return pyggml.Trainer(dense((4, 5, 3), last=LOSSES[loss], loss=loss), 6, loss_mask=mask)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("mask", [1, 3])
+def test_r7_ones_equal_no_weights_and_zeros_give_nothing(loss, mask):
+    x, y = batch(6)[0], labels(loss)
+    shape = (6,) if mask == 1 else (6, 3)
+    with weighted(loss, None) as plain, weighted(loss, mask) as trainer:
+        wanted, gradients = plain.eval(x, y), plain.gradients(x, y)
+        for w in (None, np.ones(shape)):
+            assert trainer.eval(x, y, w) == wanted
+            assert same(list(trainer.gradients(x, y, w).values()), list(gradients.values()))
+        before = trainer.get_weights()
+        assert trainer.step(x, y, np.zeros(shape)) == 0
+        assert same(trainer.get_weights(), before)
+        assert not any(g.any() for g in trainer.gradients(x, y, np.zeros(shape)).values())
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_r7_row_weights_are_never_renormalised(loss):
+    x, y = batch(6)[0], labels(loss)
+    w = np.array([0.5, 0, 2, 0, 1, 3])
+    with weighted(loss, 1) as trainer:
+        alone = []
+        for i in range(6):
+            one = np.zeros(6)
+            one[i] = 1
+            alone.append(trainer.eval(x, y, one))  # l_i / N
+        assert trainer.eval(x, y) == pytest.approx(sum(alone), rel=1e-5)
+        assert trainer.eval(x, y, w) == pytest.approx(np.dot(w, alone), rel=1e-5)
+        assert trainer.eval(x, y, w[:, None]) == trainer.eval(x, y, w)
+        assert trainer.step(x, y, 2 * w) == pytest.approx(2 * np.dot(w, alone), rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae", "huber", "binary_crossentropy"])
+def test_r7_a_zero_removes_an_elements_gradient_exactly(loss):
+    x, y = batch(6)[0], labels(loss)
+    w = np.ones((6, 3))
+    w[:, 1] = 0
+    w[2, 0] = 0
+    other = y.copy()
+    other[w == 0] = np.nan
+    with weighted(loss, 3) as trainer:
+        gradients = trainer.gradients(x, y, w)
+        assert same(list(gradients.values()), list(trainer.gradients(x, other, w).values()))
+        kernel, bias = list(gradients.values())[-2:]
+        assert not kernel[:, 1].any() and not bias[1]  # only column 1 needs them
+        assert kernel[:, 0].any() and bias[2]
+
+
+def test_r7_masked_mse_is_the_documented_sum():
+    y = np.array([[1.0, 2, 3], [4, 5, 6]])
+    w = np.array([[1.0, 1, 0], [0, 1, 0]])
+    with pyggml.Trainer(zero(3), 2, loss_mask=3) as trainer:
+        assert trainer.eval(np.ones((2, 1)), y, w) == pytest.approx(5.0, abs=1e-6)
+        y[0, 2] = 1e6
+        assert trainer.step(np.ones((2, 1)), y, w) == pytest.approx(5.0, abs=1e-6)
+
+
+def test_r7_one_action_a_row_trains_a_q_network():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(32, 4))
+    actions = rng.integers(0, 2, 32)
+    value = x[np.arange(32), actions]
+    w = np.eye(2)[actions]
+    y = w * value[:, None]
+    model = dense((4, 32, 2), optimizer=pyggml.optimizers.Adam(0.01))
+    with pyggml.Trainer(model, 32, loss_mask=2) as trainer:
+        for _ in range(300):
+            trainer.step(x, y, w)
+        q = trainer.predict(x)
+        assert np.abs(q[np.arange(32), actions] - value).max() < 0.1
+
+
+@pytest.mark.parametrize("mask", [0, -1, 2.5, True, 4])
+def test_r7_other_widths_are_refused(mask):
+    with pytest.raises((TypeError, ValueError), match="loss_mask"):
+        pyggml.Trainer(dense((4, 5, 3)), 6, loss_mask=mask)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (6,), (3,), (2, 3, 1), (2, 4)])
+def test_r7_other_shapes_are_refused(shape):
+    with pyggml.Trainer(zero(3), 2, loss_mask=3) as trainer:
+        with pytest.raises(ValueError, match=re.escape(str(shape)) + r"|rows"):
+            trainer.step(np.ones((2, 1)), np.ones((2, 3)), np.ones(shape))
+        assert trainer.n_steps == 0
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_r7_weights_that_are_negative_or_not_finite_are_refused(bad):
+    w = np.array([1.0, bad])
+    with pyggml.Trainer(zero(), 2, loss_mask=1) as trainer:
+        for call in (trainer.step, trainer.eval, trainer.gradients):
+            with pytest.raises(ValueError, match="finite and not negative"):
+                call(np.ones((2, 1)), np.ones((2, 1)), w)
+        assert trainer.n_steps == 0
+
+
+def test_r7_weights_need_a_mask():
+    with pyggml.Trainer(zero(), 2) as trainer:
+        with pytest.raises(ValueError, match="loss_mask"):
+            trainer.step(np.ones((2, 1)), np.ones((2, 1)), np.ones(2))
+        with pytest.raises(ValueError, match="loss_mask"):
+            trainer.step_many(np.ones((2, 1)), np.ones((2, 1)), [[0, 1]], np.ones(2))
+
+
+# ---- R8: weight decay ---------------------------------------------------------------------
+
+def test_r8_weight_decay_is_decoupled():
+    model = zero(use_bias=False)
+    model.compile(pyggml.optimizers.SGD(0.5), "mse")
+    model.set_weights([np.ones((1, 1))])
+    x, y = np.ones((1, 1)), np.ones((1, 1))  # no gradient: the loss is 0
+    with pyggml.Trainer(model, 1, weight_decay=0.1) as trainer:
+        trainer.step(x, y)
+        assert trainer.get_weights()[0][0, 0] == pytest.approx(1 - 0.5 * 0.1, rel=1e-6)
+        assert trainer.weight_decay == 0.1
+
+
+def test_r8_none_takes_what_compile_was_given():
+    model = dense(optimizer=pyggml.optimizers.AdamW(weight_decay=0.25))
+    assert pyggml.Trainer(model).weight_decay == 0.25
+    assert pyggml.Trainer(model, weight_decay=0).weight_decay == 0
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
+def test_r8_weight_decay_is_from_0_to_1(bad):
+    with pytest.raises(ValueError, match="weight_decay"):
+        pyggml.Trainer(dense(), weight_decay=bad)
+
+
+def test_r8_frozen_weights_are_not_decayed():
+    model = dense()
+    model.layers[0].trainable = False
+    with pyggml.Trainer(model, 8, weight_decay=1.0) as trainer:
+        trainer.step(*batch())
+        after = trainer.get_weights()
+    assert same(after[:2], model.get_weights()[:2])
+    assert not np.array_equal(after[2], model.get_weights()[2])
+
+
+# ---- R9: predict --------------------------------------------------------------------------
+
+def test_r9_predict_uses_the_current_weights_without_dropout():
+    x, y = batch()
+    with pyggml.Trainer(dense(dropout=0.5), 8) as trainer:
+        first = trainer.predict(x)
+        assert np.array_equal(first, trainer.predict(x))
+        trainer.step(x, y)
+        assert not np.array_equal(first, trainer.predict(x))
+        assert np.array_equal(trainer.model().predict(x), trainer.predict(x))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 33])
+def test_r9_any_number_of_rows(rows):
+    x = batch(40)[0]
+    with pyggml.Trainer(dense(), 8) as trainer:
+        whole = trainer.predict(x, batch_size=1)
+        for size in (None, 1, 3, 64):
+            found = trainer.predict(x[:rows], batch_size=size)
+            assert found.shape == (rows, 2) and found.dtype == np.float32
+            np.testing.assert_allclose(found, whole[:rows], rtol=1e-5, atol=1e-6)
+
+
+def test_r9_predicting_does_not_disturb_the_training():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8) as quiet, pyggml.Trainer(dense(), 8) as busy:
+        for i in range(5):
+            a = quiet.step(x, y)
+            b = busy.step(x, y)
+            assert a == b
+            busy.predict(x[:i + 1])
+        assert same(quiet.get_weights(), busy.get_weights())
+
+
+def test_r9_matmul_precision_is_checked():
+    x = batch()[0]
+    with pyggml.Trainer(dense(), 8) as trainer:
+        for name in (None, "default", "float32"):
+            assert np.array_equal(trainer.predict(x, matmul_precision=name), trainer.predict(x))
+        with pytest.raises(ValueError, match="matmul_precision"):
+            trainer.predict(x, matmul_precision="tf32")
+
+
+# ---- R13: the learning rate ---------------------------------------------------------------
+
+def test_r13_set_lr_takes_effect_at_the_next_step():
+    x, y = batch()
+    losses = {}
+    for rate in (1e-4, 1e-1):
+        with pyggml.Trainer(dense(), 8) as trainer:
+            trainer.set_lr(rate)
+            assert trainer.lr == rate
+            losses[rate] = [trainer.step(x, y) for _ in range(3)]
+    assert losses[1e-4][0] == losses[1e-1][0]
+    assert losses[1e-4][1] != losses[1e-1][1]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_r13_a_rate_of_0_leaves_the_weights_bit_for_bit(optimizer):
+    with pyggml.Trainer(dense(optimizer=optimizer), 8, weight_decay=0.5) as trainer:
+        trainer.step(*batch())
+        before = trainer.get_weights()
+        trainer.lr = 0
+        trainer.step(*batch())
+        assert same(trainer.get_weights(), before)
+        assert trainer.n_updates == 2
+
+
+@pytest.mark.parametrize("bad", [-1e-3, math.nan, math.inf])
+def test_r13_bad_rates_are_refused(bad):
+    with pyggml.Trainer(dense(), 8) as trainer:
+        with pytest.raises(ValueError, match="lr"):
+            trainer.set_lr(bad)
+        with pytest.raises(TypeError, match="lr"):
+            trainer.set_lr("fast")
+        assert trainer.lr == 1e-3
+
+
+def test_r13_the_models_optimizer_keeps_its_rate():
+    model = dense()
+    with pyggml.Trainer(model, 8) as trainer:
+        trainer.set_lr(0.5)
+    assert model.optimizer.learning_rate == 1e-3
+
+
+# ---- R15: dropout -------------------------------------------------------------------------
+
+def test_r15_dropout_masks_are_redrawn_before_every_step():
+    x, y = batch()
+    model = dense(dropout=0.5)
+    with pyggml.Trainer(model, 8) as trainer:
+        trainer.set_lr(0)
+        losses = [trainer.step(x, y) for _ in range(6)]
+    assert len(set(losses)) == 6
+
+
+def test_r15_masks_follow_from_the_seed():
+    x, y = batch()
+    runs = []
+    for seed in (5, 5, 6):
+        model = dense(dropout=0.5)
+        pyggml.set_seed(seed)
+        with pyggml.Trainer(model, 8) as trainer:
+            runs.append([trainer.step(x, y) for _ in range(4)])
+    assert runs[0] == runs[1] != runs[2]
+
+
+# ---- R16: batch norm ----------------------------------------------------------------------
+
+def normed(momentum=None):
+    pyggml.set_seed(1)
+    model = pyggml.Sequential([
+        pyggml.Input((4,)), layers.Dense(8), layers.BatchNormalization(momentum=momentum),
+        layers.Dense(2)])
+    model.compile("adam", "mse")
+    return model
+
+
+def norm_of(model):
+    return next(v for v in model.layers if isinstance(v, layers.BatchNormalization))
+
+
+def test_r16_unfixed_statistics_are_told_once_and_do_not_move():
+    x, y = batch()
+    with pytest.warns(UserWarning, match="calibrate_bn") as found:
+        trainer = pyggml.Trainer(normed(), 8)
+    assert len(found) == 1 and found[0].filename == __file__
+    with trainer:
+        before = trainer.model().layers[1].get_weights()[2:]
+        for _ in range(3):
+            trainer.step(x, y)
+        trainer.step_many(x, y, [range(8)] * 3)
+        assert same(norm_of(trainer.model()).get_weights()[2:], before)
+
+
+@pytest.mark.parametrize("fixed", ["momentum", "frozen"])
+def test_r16_nothing_warns_where_statistics_are_taken_care_of(fixed):
+    model = normed(0.99 if fixed == "momentum" else None)
+    if fixed == "frozen":
+        norm_of(model).freeze_stats = True
+    with pyggml.Trainer(model, 8) as trainer:
+        trainer.step(*batch())
+
+
+def test_r16_momentum_keeps_running_averages_in_every_kind_of_step():
+    x, y = batch()
+    model = normed(0.9)
+    with pyggml.Trainer(model, 8) as a, pyggml.Trainer(model, 8) as b:
+        hidden = x @ model.layers[0].get_weights()[0] + model.layers[0].get_weights()[1]
+        a.step(x, y)
+        mean, variance = norm_of(a.model()).get_weights()[2:]
+        np.testing.assert_allclose(mean, 0.1 * hidden.mean(axis=0), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(variance, 0.9 + 0.1 * hidden.var(axis=0), rtol=1e-4)
+        for _ in range(4):
+            a.step(x, y)
+        b.step_many(x, y, [range(8)] * 5)
+        assert same(a.get_weights(), b.get_weights())
+        a.gradients(x, y)
+        a.eval(x, y)
+        a.predict(x)
+        assert same(a.get_weights(), b.get_weights())
+
+
+@pytest.mark.filterwarnings("ignore:steps do not move")
+def test_r16_calibrate_bn_sets_the_statistics_exactly():
+    rng = np.random.default_rng(0)
+    x = rng.normal(10, 2, size=(256, 4)).astype(np.float32)
+    y = rng.normal(size=(256, 2)).astype(np.float32)
+    with pyggml.Trainer(normed(), 256) as trainer:
+        for _ in range(3):
+            trainer.step(x, y)
+        before, steps = trainer.get_weights(), trainer.n_steps
+        trainer.calibrate_bn(x)
+        after = trainer.get_weights()
+        assert same(before[:4], after[:4]) and same(before[6:], after[6:])
+        assert (trainer.n_steps, trainer.n_updates) == (steps, steps)
+        hidden = x.astype(float) @ after[0] + after[1]
+        np.testing.assert_allclose(after[4], hidden.mean(axis=0), rtol=1e-4)
+        np.testing.assert_allclose(after[5], hidden.var(axis=0), rtol=1e-4)
+        # Training and evaluation mode agree on this data then; a step tells its loss before it.
+        assert trainer.eval(x, y) == pytest.approx(trainer.step(x, y), rel=1e-4)
+        snapshot = trainer.snapshot()
+        trainer.calibrate_bn(x)
+        trainer.update_target(snapshot, 0.0)  # statistics are copied whole all the same
+        assert same(snapshot.get_weights()[4:6], trainer.get_weights()[4:6])
+
+
+def test_r16_calibrate_bn_without_batch_norm_does_nothing():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8) as trainer:
+        trainer.step(x, y)
+        before = trainer.get_weights()
+        trainer.calibrate_bn(x)
+        assert same(trainer.get_weights(), before)
+        assert trainer.n_steps == 1
+
+
+def test_r16_calibrate_bn_needs_rows():
+    with pyggml.Trainer(dense(), 8) as trainer, pytest.raises(ValueError, match="no rows"):
+        trainer.calibrate_bn(np.zeros((0, 4)))
+
+
+# ---- R17: cross-entropy on logits ---------------------------------------------------------
+
+def test_r17_softmax_with_cross_entropy_works_on_logits():
+    model = pyggml.Sequential([pyggml.Input((1,)),
+                               layers.Dense(3, "softmax", kernel_initializer="zeros")])
+    model.compile("sgd", "categorical_crossentropy")
+    model.set_weights([np.zeros((1, 3)), np.array([1000.0, 0, -1000])])
+    x = np.ones((1, 1))
+    with pyggml.Trainer(model, 1) as trainer:
+        for i, wanted in enumerate([0, 1000, 2000]):
+            assert trainer.eval(x, np.eye(3)[[i]]) == pytest.approx(wanted, rel=1e-5)
+        gradients = trainer.gradients(x, np.eye(3)[[2]])
+        bias = next(g for name, g in gradients.items() if name.endswith("bias"))
+        np.testing.assert_allclose(bias, [1, 0, -1], atol=1e-6)
+        assert trainer.predict(x).tolist() == [[1, 0, 0]]  # probabilities
+
+
+def test_r17_a_classifier_learns():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 4))
+    y = (x[:, 0] > 0).astype(int)
+    model = dense((4, 16, 2), last="softmax", loss="sparse_categorical_crossentropy",
+                  optimizer=pyggml.optimizers.Adam(0.02))
+    with pyggml.Trainer(model, 64) as trainer:
+        for _ in range(200):
+            trainer.step(x, y)
+        p = trainer.predict(x)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+    assert (p.argmax(axis=1) == y).mean() > 0.95
+
+
+# ---- beyond the reference -----------------------------------------------------------------
+
+def test_the_number_of_threads_may_change_between_steps():
+    x, y = batch(32)
+    with pyggml.Trainer(dense(), 32) as changing, pyggml.Trainer(dense(), 32) as steady:
+        for n in (1, 2, 1, 3, 2):
+            pyggml.set_num_threads(1)
+            wanted = steady.step(x, y)
+            pyggml.set_num_threads(n)
+            assert changing.step(x, y) == pytest.approx(wanted, rel=1e-5)
+            changing.predict(x)
+
+
+def test_gradients_update_nothing_and_apply_gradients_is_an_update():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8) as stepped, pyggml.Trainer(dense(), 8) as applied:
+        before = applied.get_weights()
+        for _ in range(3):
+            gradients = applied.gradients(x, y)
+            assert all(g.dtype == np.float32 for g in gradients.values())
+            applied.apply_gradients(gradients)
+            stepped.step(x, y)
+        assert not same(applied.get_weights(), before)
+        assert (applied.n_steps, applied.n_updates) == (0, 3)
+        for a, b in zip(applied.get_weights(), stepped.get_weights(), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_apply_gradients_checks_before_it_changes_anything():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8) as trainer:
+        good = trainer.gradients(x, y)
+        name = next(iter(good))
+        before = trainer.get_weights()
+        with pytest.raises(ValueError, match=rf"missing \['{name}'\]"):
+            trainer.apply_gradients({k: v for k, v in good.items() if k != name})
+        with pytest.raises(ValueError, match="unknown"):
+            trainer.apply_gradients(good | {"other": np.zeros(1)})
+        with pytest.raises(ValueError, match="shape"):
+            trainer.apply_gradients(good | {name: np.zeros((3, 3))})
+        with pytest.raises(TypeError, match="real numbers"):
+            trainer.apply_gradients(good | {name: good[name].astype(complex)})
+        with pytest.raises(TypeError, match="dict"):
+            trainer.apply_gradients(list(good.values()))
+        assert same(trainer.get_weights(), before)
+        assert trainer.n_updates == 0
+
+
+def test_gradients_are_those_of_finite_differences():
+    x, y = batch()
+    model = dense()
+    with pyggml.Trainer(model, 8) as trainer:
+        gradients = list(trainer.gradients(x, y).values())
+        views = trainer.get_weights(copy=False)
+        for view, g in zip(views, gradients, strict=True):
+            i = np.unravel_index(np.abs(g).argmax(), g.shape)
+            kept, h = view[i], 1e-2
+            view[i] = kept + h
+            up = trainer.eval(x, y)
+            view[i] = kept - h
+            down = trainer.eval(x, y)
+            view[i] = kept
+            assert (up - down) / (2 * h) == pytest.approx(g[i], rel=1e-2)
+
+
+def test_a_nan_loss_is_returned_and_told_once():
+    x, y = batch()
+    x[0, 0] = np.nan
+    with pyggml.Trainer(dense(), 8) as trainer:
+        with pytest.warns(RuntimeWarning, match="the loss is nan at step 1") as found:
+            assert math.isnan(trainer.step(x, y))
+        assert found[0].filename == __file__
+        assert math.isnan(trainer.step(x, y))  # warnings are errors here
+
+
+def test_repr_says_what_the_trainer_holds():
+    with pyggml.Trainer(dense(), 8) as trainer:
+        trainer.step(*batch())
+        text = repr(trainer)
+    for part in ("58 trainable parameters", "bytes on CPU", "batch 8", "1 steps"):
+        assert part in text
+    assert repr(trainer) == "<Trainer freed>"
