@@ -9,10 +9,10 @@ from pyggml import layers
 SHAPE = {"vector": (6,), "sequence": (5, 4), "image": (3, 8, 8), "index": (5,)}
 
 
-def _make(name, *args, **kwargs):
-    if not hasattr(layers, name):
-        pytest.skip(f"there is no {name} yet")
-    return getattr(layers, name)(*args, **kwargs)
+def _make(kind, /, *args, **kwargs):
+    if not hasattr(layers, kind):
+        pytest.skip(f"there is no {kind} yet")
+    return getattr(layers, kind)(*args, **kwargs)
 
 
 CASES = {
