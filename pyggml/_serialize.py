@@ -197,13 +197,16 @@ def sequential_from_config(cls, config):
 
 def model_from_config(cls, config):
     """Return the model for :func:`model_config`; the calls are made anew."""
+    from pyggml.layers.base import Layer
+
     layers = deserialize(config["layers"], "layer")
     n = config["n_inputs"]
     symbols = [layer.symbol for layer in layers[:n]]
     for call in config["calls"]:
         inputs = [symbols[i] for i in call["inputs"]]
-        result = layers[call["layer"]](inputs if call["nested"] else inputs[0],
-                                       **deserialize(call["arguments"]))
+        # The base's call: what layers' own calls make of their arguments is what was recorded.
+        result = Layer.__call__(layers[call["layer"]], inputs if call["nested"] else inputs[0],
+                                **deserialize(call["arguments"]))
         symbols += result if isinstance(result, list) else [result]
     names, outputs = config["output_names"], [symbols[i] for i in config["outputs"]]
     if len(names) != len(outputs) or len(set(names)) != len(names):
