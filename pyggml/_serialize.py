@@ -102,7 +102,8 @@ def serialize(value):
     if isinstance(value, type):
         return {"class_name": "class", "config": _name(value)}
     if hasattr(value, "get_config"):
-        return {"class_name": type(value).__name__, "config": serialize(value.get_config())}
+        # __class__ and not type(): a trainer may hold its model by a weak proxy.
+        return {"class_name": value.__class__.__name__, "config": serialize(value.get_config())}
     if callable(value) and hasattr(value, "__name__"):
         return {"class_name": "function", "config": _name(value)}
     raise TypeError(f"{value!r} cannot be saved: {type(value).__name__} has no get_config")
