@@ -496,7 +496,8 @@ cdef class Trainer:
         no step can run, and what it returns is returned.
         """
         with self.lock:
-            self._alive()
+            if self.freed:
+                raise RuntimeError("this trainer was freed")
             names = self.compiled.weight_names
             by_own = {self.bindings.get(v, v): name for v, name in names.items()}
             gradients = {}
@@ -535,8 +536,13 @@ cdef class Trainer:
         ValueError
             Another optimizer, other weights by name or shape, counters that cannot be.
         """
+        from copy import deepcopy
+
+        from pyggml.optimizers import _within
+
         with self.lock:
-            self._alive()
+            if self.freed:
+                raise RuntimeError("this trainer was freed")
             names = self.compiled.weight_names
             by_name = {name: self.bindings.get(v, v) for v, name in names.items()}
             trained = {name: v for name, v in by_name.items() if v in self.slots}
@@ -574,9 +580,11 @@ cdef class Trainer:
             decay = _within(state["weight_decay"], "weight_decay", 0, 1)
             schedule = getattr(state["optimizer"], "schedule", None)
             rate = (state["optimizer"].learning_rate if schedule is None
-                    else copy.deepcopy(schedule))
+                    else deepcopy(schedule))
             if gradients and self.gradients_sum is None:
-                self.gradients_sum = _like(self.trained)
+                self.gradients_sum = {
+                    v: Variable(v.shape, f"{v.name}/gradient", v.axes, trainable=False)
+                    for v in self.trained}
             for name, source in gradients.items():
                 pairs.append((self.gradients_sum[trained[name]], source))
             for variable, source in pairs:
