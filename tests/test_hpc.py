@@ -193,13 +193,13 @@ def _is_killed_and_ends_the_same(tmp_path, kills, steps):
 
 @posix
 def test_the_example_is_killed_and_ends_with_the_same_bits(tmp_path):
-    _is_killed_and_ends_the_same(tmp_path, kills=4, steps=12000)
+    _is_killed_and_ends_the_same(tmp_path, kills=4, steps=120000)
 
 
 @posix
 @pytest.mark.slow
 def test_the_example_is_killed_twenty_times_and_ends_with_the_same_bits(tmp_path):
-    _is_killed_and_ends_the_same(tmp_path, kills=20, steps=80000)
+    _is_killed_and_ends_the_same(tmp_path, kills=20, steps=800000)
 
 
 @posix
