@@ -12,12 +12,16 @@ check_cpu()
 
 from pyggml import (  # noqa: E402 - only after the library is known to fit
     activations,
+    callbacks,
+    data,
     initializers,
     layers,
     losses,
     metrics,
     ops,
     optimizers,
+    schedules,
+    utils,
 )
 from pyggml._random import set_seed  # noqa: E402
 from pyggml._trainer import Trainer  # noqa: E402
@@ -27,7 +31,12 @@ from pyggml.layers.input import Input  # noqa: E402
 from pyggml.models import Model, Sequential  # noqa: E402
 
 __all__ = [
-    "History", "Input", "Model", "Sequential", "Trainer", "Variable", "activations",
-    "get_num_threads", "initializers", "layers", "losses", "metrics", "ops", "optimizers",
-    "set_num_threads", "set_seed",
+    "History", "Input", "Model", "Sequential", "Trainer", "Variable", "activations", "callbacks",
+    "data", "fit_generator", "get_num_threads", "initializers", "layers", "losses", "metrics",
+    "ops", "optimizers", "schedules", "set_num_threads", "set_seed", "utils",
 ]
+
+
+def fit_generator(model, generator, **arguments):
+    """Train a model on batches that a generator makes; see :meth:`pyggml.Model.fit_generator`."""
+    return model.fit_generator(generator, **arguments)

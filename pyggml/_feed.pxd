@@ -5,6 +5,7 @@ cdef class Feed:
     cdef readonly list x
     cdef readonly list y
     cdef readonly list w
+    cdef readonly object mask
     cdef readonly int64_t n_rows
     cdef int fill(self, list inputs, object loss, order, int64_t start, int64_t n) except -1
 

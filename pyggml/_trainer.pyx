@@ -159,6 +159,7 @@ cdef class Trainer:
         cdef int i
         cdef double value
         t = self.updates + 1
+        self.optimizer.follow_schedule(self.updates)
         values = self.optimizer.params(self.weight_decay, t)
         for i, value in enumerate(values):
             self.params.decayed.data[i] = <float>value
@@ -239,6 +240,18 @@ cdef class Trainer:
         with self.lock:
             self._alive()
             self.finish_window()
+
+    def _discard_window(self):
+        """Forget gradients of a window that an error or an interrupt left open."""
+        with self.lock:
+            if self.window_rows and not self.freed:
+                for v in self.trained:
+                    (<Variable>self.gradients_sum[v]).zero()
+                self.window_rows = 0
+
+    def _reseed(self, seed):
+        """Draw dropout masks from another seed."""
+        self.seed = seed
 
     # -- steps ---------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from pyggml._lookup import lookup
+from pyggml._rowwise import argmax_last
 
 
 class Metric:
@@ -102,7 +103,7 @@ class CategoricalAccuracy(WeightedMean):
     name = "categorical_accuracy"
 
     def samples(self, y_true, y_pred):
-        return y_pred.argmax(axis=-1) == y_true.argmax(axis=-1)
+        return argmax_last(y_pred) == argmax_last(y_true)
 
 
 class SparseCategoricalAccuracy(WeightedMean):
@@ -111,7 +112,7 @@ class SparseCategoricalAccuracy(WeightedMean):
     name = "sparse_categorical_accuracy"
 
     def samples(self, y_true, y_pred):
-        best = y_pred.argmax(axis=-1)
+        best = argmax_last(y_pred)
         return best == y_true.reshape(best.shape)
 
 
