@@ -314,13 +314,13 @@ class Monitor(Callback):
                 return value
             self._warn(f"{self.monitor} is NaN")
             return None
-        if not self._known and self.monitor not in self.params.get("metrics", ()):
+        if self.monitor in self.params.get("metrics", ()):
+            return None  # validation is not run every epoch
+        if not self._known:
             hint = ("" if not self.monitor.startswith("val_") or "val_loss" in logs
                     else "; there is no validation data")
             raise ValueError(f"{type(self).__name__} monitors {self.monitor!r}, which is not among "
                              f"{', '.join(logs) or 'the logs, which are empty'}{hint}")
-        if self.monitor in self.params.get("metrics", ()) and not self._known:
-            return None  # validation is not run every epoch
         self._warn(f"{self.monitor} is missing")
         return None
 

@@ -1,5 +1,6 @@
 """Progress on stderr: a bar on a terminal or in a notebook, else a line an epoch."""
 
+import os
 import sys
 import time
 import warnings
@@ -31,6 +32,15 @@ def _bar_class():
         return None
     # tqdm's monitor is a thread that would outlive the training; bars here are updated by time.
     return type("Bar", (tqdm,), {"monitor_interval": 0})
+
+
+def _screen():
+    """Return tqdm's arguments for a terminal that knows no size: it would draw nothing."""
+    try:
+        size = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return {} if size.columns and size.lines else {"ncols": 80, "nrows": 24}
 
 
 def format_logs(logs):
@@ -69,7 +79,7 @@ class Display:
         if self.bar_class is not None:
             self.bar = self.bar_class(total=self.batches, desc=f"epoch {epoch + 1}/{self.epochs}",
                                       unit="batch", leave=True, miniters=1,
-                                      mininterval=_interval, file=sys.stderr)
+                                      mininterval=_interval, file=sys.stderr, **_screen())
             self.due = self.started + _interval
 
     def batch(self, step, meter):

@@ -143,7 +143,7 @@ class ReduceLROnPlateau(Monitor):
     mode : {"auto", "min", "max"}
         As for :class:`EarlyStopping`.
     cooldown : int
-        Epochs after a cut in which nothing is counted.
+        After a cut, counting begins again in the epoch of this number after it.
     verbose : int
         Whether to say when the rate is lowered.
 
