@@ -19,6 +19,7 @@ from pyggml import (  # noqa: E402 - only after the library is known to fit
     losses,
     metrics,
     ops,
+    opt,
     optimizers,
     schedules,
     utils,
@@ -33,7 +34,7 @@ from pyggml.models import Model, Sequential  # noqa: E402
 __all__ = [
     "History", "Input", "Model", "Sequential", "Trainer", "Variable", "activations", "callbacks",
     "data", "fit_generator", "get_num_threads", "initializers", "layers", "losses", "metrics",
-    "ops", "optimizers", "schedules", "set_num_threads", "set_seed", "utils",
+    "ops", "opt", "optimizers", "schedules", "set_num_threads", "set_seed", "utils",
 ]
 
 

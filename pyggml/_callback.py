@@ -8,15 +8,6 @@ _train_hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", 
 _test_hooks = ("on_test_batch_begin", "on_test_batch_end")
 
 
-def check_count(value, name):
-    """Return value as an int that is not negative, or raise TypeError or ValueError."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value.__index__() < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
-    return value.__index__()
-
-
 class Callback:
     """Base of all callbacks: hooks that do nothing.
 

@@ -66,14 +66,14 @@ def softmax_last(x):
     """
     cdef cnp.ndarray a = _rows(x)
     cdef cnp.ndarray out = np.empty((<object>a).shape, np.float32)
-    cdef int64_t i, j, rows
+    cdef int64_t _i, j, rows
     cdef int64_t n = a.shape[a.ndim - 1]
     cdef const float * row = <const float *>cnp.PyArray_DATA(a)
     cdef float * to = <float *>cnp.PyArray_DATA(out)
     cdef float top, total
     rows = (<object>a).size // n
     with nogil:
-        for i in range(rows):
+        for _i in range(rows):
             top = row[0]
             for j in range(1, n):
                 if row[j] > top:

@@ -12,8 +12,8 @@ import warnings
 import numpy as np
 
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
-from pyggml._callback import check_count as _count
 from pyggml._progress import Display
+from pyggml.layers.base import count
 from pyggml.schedules import LearningRateScheduler
 
 __all__ = [
@@ -74,10 +74,10 @@ class EarlyStopping(Monitor):
     def __init__(self, monitor="val_loss", patience=5, min_delta=0, mode="auto",
                  restore_best_weights=False, baseline=None, start_from_epoch=0, verbose=0):
         super().__init__(monitor, mode, min_delta)
-        self.patience = _count(patience, "patience")
+        self.patience = count(patience, "patience")
         self.restore_best_weights = bool(restore_best_weights)
         self.baseline = None if baseline is None else float(baseline)
-        self.start_from_epoch = _count(start_from_epoch, "start_from_epoch")
+        self.start_from_epoch = count(start_from_epoch, "start_from_epoch")
         self.verbose = verbose
         self.best_weights = None
         self._forget()
@@ -158,11 +158,11 @@ class ReduceLROnPlateau(Monitor):
         self.factor = float(factor)
         if not 0 < self.factor < 1:
             raise ValueError(f"factor must be in (0, 1), got {factor}")
-        self.patience = _count(patience, "patience")
+        self.patience = count(patience, "patience")
         self.min_lr = float(min_lr)
         if not (math.isfinite(self.min_lr) and self.min_lr >= 0):
             raise ValueError(f"min_lr must be finite and not negative, got {min_lr}")
-        self.cooldown = _count(cooldown, "cooldown")
+        self.cooldown = count(cooldown, "cooldown")
         self.verbose = verbose
         self._forget()
 
@@ -459,9 +459,9 @@ class TensorBoard(Callback):
     def __init__(self, log_dir="logs", histogram_freq=0, update_freq="epoch"):
         super().__init__()
         self.log_dir = os.fspath(log_dir)
-        self.histogram_freq = _count(histogram_freq, "histogram_freq")
+        self.histogram_freq = count(histogram_freq, "histogram_freq")
         if update_freq != "epoch":
-            update_freq = _count(update_freq, "update_freq")
+            update_freq = count(update_freq, "update_freq")
         self.update_freq = update_freq
         self._writers = {}
         self._step = 0

@@ -11,8 +11,8 @@ import bisect
 import inspect
 import math
 
-from pyggml._callback import Callback, check_count
-from pyggml.layers.base import positive_int
+from pyggml._callback import Callback
+from pyggml.layers.base import count, positive_int
 
 __all__ = [
     "CosineDecay", "CyclicLR", "ExponentialDecay", "LearningRateScheduler", "OneCycle",
@@ -249,7 +249,7 @@ class CosineDecay(Schedule):
         super().__init__(initial_learning_rate, by)
         self.eta_min = _rate(eta_min, "eta_min")
         self.t_max = None if t_max is None else positive_int(t_max, "t_max")
-        self.warmup = check_count(warmup, "warmup")
+        self.warmup = count(warmup, "warmup")
         self.warmup_start = _rate(warmup_start, "warmup_start")
         self.restarts = bool(restarts)
         self.t_mult = float(t_mult)
@@ -330,7 +330,7 @@ class PiecewiseConstantDecay(Schedule):
     """
 
     def __init__(self, boundaries, values, by="epoch"):
-        self.boundaries = [check_count(b, "boundaries") for b in boundaries]
+        self.boundaries = [count(b, "boundaries") for b in boundaries]
         self.values = [_rate(v, "values") for v in values]
         if sorted(set(self.boundaries)) != self.boundaries:
             raise ValueError(f"boundaries must increase, got {self.boundaries}")

@@ -16,7 +16,7 @@ from pyggml._random import new_generator
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream, unpack
 from pyggml.history import History
-from pyggml.layers.base import positive_int
+from pyggml.layers.base import count, positive_int
 
 try:
     from pyggml import _calibration
@@ -25,14 +25,6 @@ except ImportError:
 
 # Rows that batch-norm statistics are computed from after training.
 CALIBRATION_ROWS = 1024
-
-
-def _count(value, name):
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value.__index__() < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
-    return value.__index__()
 
 
 def _optional(value, name):
@@ -140,7 +132,7 @@ def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None,
     """See :meth:`pyggml.Model.evaluate`."""
     size = positive_int(batch_size, "batch_size")
     steps = _optional(steps, "steps")
-    workers = _count(workers, "workers")
+    workers = count(workers, "workers")
     if is_stream(x):
         if y is not None or sample_weight is not None:
             raise ValueError("y and sample_weight come from the generator: they must be None")
@@ -169,7 +161,7 @@ def predict(model, x, batch_size, steps=None, callbacks=None, workers=0):
     """See :meth:`pyggml.Model.predict`; returns a list of arrays, one an output."""
     size = positive_int(batch_size, "batch_size")
     steps = _optional(steps, "steps")
-    workers = _count(workers, "workers")
+    workers = count(workers, "workers")
     predictor = None
     hooks = CallbackList(callbacks, model, {"steps": steps})
     if is_stream(x):
@@ -472,15 +464,15 @@ def fit(model, x, y, **options):
     """See :meth:`pyggml.Model.fit`."""
     o = SimpleNamespace(**options)
     o.batch_size = positive_int(o.batch_size, "batch_size")
-    o.epochs = _count(o.epochs, "epochs")
-    o.initial_epoch = _count(o.initial_epoch, "initial_epoch")
+    o.epochs = count(o.epochs, "epochs")
+    o.initial_epoch = count(o.initial_epoch, "initial_epoch")
     for name in ("steps_per_epoch", "validation_steps", "calibration_steps",
                  "validation_batch_size"):
         setattr(o, name, _optional(getattr(o, name), name))
     o.validation_batch_size = o.validation_batch_size or o.batch_size
     o.validation_freq = positive_int(o.validation_freq, "validation_freq")
-    o.workers = _count(o.workers, "workers")
-    o.seed = None if o.seed is None else _count(o.seed, "seed")
+    o.workers = count(o.workers, "workers")
+    o.seed = None if o.seed is None else count(o.seed, "seed")
     if o.verbose not in ("auto", 0, 1, 2):
         raise ValueError(f"verbose must be 'auto', 0, 1 or 2, got {o.verbose!r}")
     if not 0 <= o.validation_split < 1:
