@@ -12,16 +12,21 @@ check_cpu()
 
 from pyggml import (  # noqa: E402 - only after the library is known to fit
     activations,
+    callbacks,
     checkpoints,
+    data,
     hpc,
     initializers,
     layers,
     losses,
     metrics,
     ops,
+    opt,
     optimizers,
     regularizers,
     saving,
+    schedules,
+    utils,
 )
 from pyggml._random import set_seed  # noqa: E402
 from pyggml._snapshot import Snapshot, snapshot_free  # noqa: E402
@@ -36,8 +41,13 @@ from pyggml.saving import FileFormatError, load_model  # noqa: E402
 
 __all__ = [
     "FileFormatError", "History", "Input", "Model", "Sequential", "Snapshot", "Trainer",
-    "Variable", "activations", "checkpoints", "config", "get_num_threads", "hpc", "initializers",
-    "layers", "load_keras_weights", "load_model", "load_torch_state_dict", "losses", "metrics",
-    "ops", "optimizers", "regularizers", "saving", "set_num_threads", "set_seed", "show_config",
-    "snapshot_free",
+    "Variable", "activations", "callbacks", "checkpoints", "config", "data", "fit_generator",
+    "get_num_threads", "hpc", "initializers", "layers", "load_keras_weights", "load_model",
+    "load_torch_state_dict", "losses", "metrics", "ops", "opt", "optimizers", "regularizers",
+    "saving", "schedules", "set_num_threads", "set_seed", "show_config", "snapshot_free", "utils",
 ]
+
+
+def fit_generator(model, generator, **arguments):
+    """Train a model on batches that a generator makes; see :meth:`pyggml.Model.fit_generator`."""
+    return model.fit_generator(generator, **arguments)

@@ -25,7 +25,14 @@ class Compiled:
         names = program.output_names
         shapes = [s.shape for s in program.outputs]
         self.criterion = _criterion.make(self.loss, self.loss_weights, names, shapes)
+        self._masked = {}
         self.make_metrics()
+
+    def masked(self, mask):
+        """Return the criterion that takes such weights, the same one at every call."""
+        if mask not in self._masked:
+            self._masked[mask] = self.criterion.with_mask(mask)
+        return self._masked[mask]
 
     def make_metrics(self):
         """Return new metrics: a list of (output index, name in the history, Metric)."""

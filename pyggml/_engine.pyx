@@ -154,6 +154,7 @@ cdef class Engine:
 
     cdef int set_params(self) except -1:
         t = self.updates + 1
+        self.optimizer.follow_schedule(self.updates)
         _write(self.optimizer.params(self.weight_decay, t), self.params.decayed.data)
         if self.weight_decay != 0:
             _write(self.optimizer.params(0.0, t), self.params.plain.data)
@@ -277,6 +278,7 @@ cdef class Engine:
         cdef int64_t i
         for i in range(n):
             t = self.updates + 1 + i
+            self.optimizer.follow_schedule(self.updates + i)
             _write(self.optimizer.params(self.weight_decay, t), table)
             if self.weight_decay != 0:
                 _write(self.optimizer.params(0.0, t), table + _N_PARAMS)
@@ -349,6 +351,18 @@ cdef class Engine:
         with self.lock:
             self.alive()
             self.finish_window()
+
+    def _discard_window(self):
+        """Forget gradients of a window that an error or an interrupt left open."""
+        with self.lock:
+            if self.window_rows and not self.freed:
+                for v in self.trained:
+                    (<Variable>self.gradients_sum[v]).zero()
+                self.window_rows = 0
+
+    def _reseed(self, seed):
+        """Draw dropout masks from another seed."""
+        self.seed = seed
 
     def _shared_weights(self):
         """Return the lock and the Variables that stand for those of the model."""

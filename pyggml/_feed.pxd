@@ -20,6 +20,7 @@ cdef class Feed:
     cdef readonly list y
     cdef readonly list w
     cdef readonly list label_index
+    cdef readonly object mask
     cdef readonly int64_t n_rows
     cdef bint unweighted
     cdef int check_rows(self, list inputs, object loss, const int64_t[:, ::1] index) except -1

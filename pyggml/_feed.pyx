@@ -165,6 +165,7 @@ cdef class Feed:
         if loss.weights and not self.unweighted:
             self.w = [slot.accept(value) for slot, value in
                       zip(loss.weights, criterion.split_weights(sample_weight))]
+        self.mask = criterion.mask
         slots = list(inputs) + list(loss.labels) + list(loss.weights)[:len(self.w)]
         self.n_rows = same_rows(self.x + self.y + self.w, [slot.name for slot in slots])
         if self.n_rows == 0:
@@ -231,11 +232,12 @@ def read(Tensor t):
     return array
 
 
-def evaluate_rows(Feed feed, ForwardGraph g, int64_t start, int64_t n):
-    """Return the losses of the outputs, one by one, and the total on rows of a feed."""
-    feed.fill(g.inputs, g.loss, None, start, n)
+def evaluate_rows(Feed feed, ForwardGraph g, order, int64_t start, int64_t n):
+    """Return the total loss on rows of a feed; predictions can be read from the graph then."""
+    cdef Tensor total = g.loss.total
+    feed.fill(g.inputs, g.loss, order, start, n)
     g.compute()
-    return read(g.loss.total)[0], [read(part)[0] for part in g.loss.parts]
+    return <double>(<float *>total.ptr.data)[0]
 
 
 cdef int load_batch(list inputs, object loss, object program, object criterion, x, y,

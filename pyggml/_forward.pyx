@@ -34,7 +34,7 @@ def build(make, Py_ssize_t batch_size, bint training, dict bindings, trained=Non
     """
     capacity = 1024
     while True:
-        graph = Graph(batch_size, training, bindings, capacity, trained)
+        graph = Graph(batch_size, training, bindings, capacity, trained, fused=True)
         try:
             return graph, make(graph)
         except GraphFull:

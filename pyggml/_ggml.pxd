@@ -299,8 +299,36 @@ cdef extern from "ggml-opt.h" nogil:
         GGML_OPT_OPTIMIZER_TYPE_ADAMW
         GGML_OPT_OPTIMIZER_TYPE_SGD
 
+    struct ggml_opt_adamw_params:
+        float alpha
+        float beta1
+        float beta2
+        float eps
+        float wd
+
+    struct ggml_opt_sgd_params:
+        float alpha
+        float wd
+
     struct ggml_opt_optimizer_params:
+        ggml_opt_adamw_params adamw
+        ggml_opt_sgd_params sgd
+
+    struct ggml_opt_dataset:
         pass
+    ctypedef ggml_opt_dataset * ggml_opt_dataset_t
+
+    ggml_opt_dataset_t ggml_opt_dataset_init(
+        ggml_type type_data, ggml_type type_label, int64_t ne_datapoint, int64_t ne_label,
+        int64_t ndata, int64_t ndata_shard)
+    void ggml_opt_dataset_free(ggml_opt_dataset_t dataset)
+    ggml_tensor * ggml_opt_dataset_data(ggml_opt_dataset_t dataset)
+    ggml_tensor * ggml_opt_dataset_labels(ggml_opt_dataset_t dataset)
+    void ggml_opt_dataset_shuffle(ggml_opt_context_t opt_ctx, ggml_opt_dataset_t dataset,
+                                  int64_t idata)
+    void ggml_opt_dataset_get_batch_host(ggml_opt_dataset_t dataset, void * data_batch,
+                                         size_t nb_data_batch, void * labels_batch,
+                                         int64_t ibatch)
 
     ctypedef ggml_opt_optimizer_params (*ggml_opt_get_optimizer_params)(void * userdata) noexcept
 
@@ -321,6 +349,12 @@ cdef extern from "ggml-opt.h" nogil:
     ggml_opt_params ggml_opt_default_params(ggml_backend_sched_t backend_sched,
                                             ggml_opt_loss_type loss_type)
     ggml_opt_context_t ggml_opt_init(ggml_opt_params params)
+    void ggml_opt_reset(ggml_opt_context_t opt_ctx, bint optimizer)
+    bint ggml_opt_static_graphs(ggml_opt_context_t opt_ctx)
+    ggml_opt_optimizer_type ggml_opt_context_optimizer_type(ggml_opt_context_t opt_ctx)
+    const char * ggml_opt_optimizer_name(ggml_opt_optimizer_type optimizer)
+    void ggml_opt_prepare_alloc(ggml_opt_context_t opt_ctx, ggml_context * ctx_compute,
+                                ggml_cgraph * gf, ggml_tensor * inputs, ggml_tensor * outputs)
     void ggml_opt_free(ggml_opt_context_t opt_ctx)
     ggml_tensor * ggml_opt_loss(ggml_opt_context_t opt_ctx)
     ggml_tensor * ggml_opt_grad_acc(ggml_opt_context_t opt_ctx, ggml_tensor * node)

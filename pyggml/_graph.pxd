@@ -42,6 +42,7 @@ cdef class Graph:
     cdef readonly list milestones
     cdef Tensor awaited
     cdef public object taps
+    cdef bint consumed  # by ggml-opt, which adds its own nodes
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
     cdef int reserve(self, int n) except -1
     cpdef Tensor weight(self, Variable variable)

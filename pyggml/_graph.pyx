@@ -95,12 +95,15 @@ cdef class Graph:
         Variables to use in place of others: a trainer's own copies in place of the model's.
     capacity : int
         How many tensors the graph has room for.
+    fused : bool
+        Whether functions may be left to kernels. Whoever says so has to lower the graph before
+        it is computed: until then other operations stand in for them.
     trained : set of Variable, optional
         Those that get a gradient in a training graph; by default those that are trainable now.
     """
 
     def __cinit__(self, Py_ssize_t batch_size, bint training=False, dict bindings=None,
-                  size_t capacity=4096, trained=None):
+                  size_t capacity=4096, trained=None, bint fused=False):
         self.batch_size = batch_size
         self.training = training
         self.capacity = capacity
@@ -109,7 +112,7 @@ cdef class Graph:
         self.aliases = {}
         self.variables = []
         self.masks = []
-        self.fused = enabled()
+        self.fused = fused and enabled()
         self.carriers = Carriers()
         self.penalties = []
         self.constants = []

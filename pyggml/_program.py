@@ -34,6 +34,7 @@ class Program:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two layers are named {name!r}")
+        self.input_names = [s.node.layer.name for s in self.inputs]
         self.variables = []
         for layer in self.layers:
             self.variables += [v for v in layer.weights if v not in self.variables]
@@ -80,7 +81,7 @@ class Program:
 
     def split_inputs(self, x):
         """Return one array for each input from an array, a list or a dict."""
-        return split(x, [s.node.layer.name for s in self.inputs], "x")
+        return split(x, self.input_names, "x")
 
 
 def split(value, names, what):

@@ -387,7 +387,7 @@ cdef class ApplyGraph:
     """
 
     def __init__(self, list variables, dict gradients, str rule, dict slots, StepParams params):
-        cdef Graph graph = Graph(1, False, None, 64 + 16 * len(variables))
+        cdef Graph graph = Graph(1, False, None, 64 + 16 * len(variables), None, True)
         cdef size_t size = 64 + 16 * len(variables)
         cdef Tensor weight, gradient
         cdef _ggml.ggml_tensor * scaled

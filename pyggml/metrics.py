@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from pyggml._lookup import lookup
+from pyggml._rowwise import argmax_last
 
 
 class Metric:
@@ -184,7 +185,7 @@ class CategoricalAccuracy(WeightedMean):
 
     def samples(self, y_true, y_pred):
         y_true, y_pred = match(y_true, y_pred)
-        return y_pred.argmax(axis=-1) == y_true.argmax(axis=-1)
+        return argmax_last(y_pred) == argmax_last(y_true)
 
 
 class SparseCategoricalAccuracy(WeightedMean):
@@ -203,7 +204,7 @@ class SparseCategoricalAccuracy(WeightedMean):
 
     def samples(self, y_true, y_pred):
         y_true, y_pred = _match_classes(y_true, y_pred)
-        return y_pred.argmax(axis=-1) == y_true
+        return argmax_last(y_pred) == y_true
 
 
 class SparseTopKCategoricalAccuracy(WeightedMean):

@@ -2,18 +2,18 @@
 
 import copy
 
-from pyggml import _freezing, _serialize, _wiring, checkpoints, optimizers, training
+from pyggml import _freezing, _serialize, _wiring, checkpoints, optimizers
 from pyggml._compiled import Compiled, check_metrics, resolve
 from pyggml._file_methods import FileMethods
+from pyggml._fit_methods import FitMethods
 from pyggml._forward import Predictor
 from pyggml._program import Program
-from pyggml._snapshot import check_precision
 from pyggml._trainer import Trainer
-from pyggml.layers.base import Layer, Symbol, assign_all, positive_int
+from pyggml.layers.base import Layer, Symbol, assign_all
 from pyggml.layers.input import Input, InputLayer
 
 
-class Model(_freezing.Freezing, FileMethods, Layer):
+class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
     """A network from input symbols to output symbols.
 
     Parameters
@@ -297,89 +297,6 @@ class Model(_freezing.Freezing, FileMethods, Layer):
     def optimizer(self):
         """The optimizer given to ``compile``."""
         return None if self.compiled is None else self.compiled.optimizer
-
-    def fit(self, x=None, y=None, batch_size=32, epochs=1, verbose=1, callbacks=(),
-            validation_split=0.0, validation_data=None, shuffle=True, sample_weight=None,
-            initial_epoch=0, nbatch_logical=None):
-        """Train on arrays.
-
-        Parameters
-        ----------
-        x : array_like of shape (n, ...), or list or dict of them
-            Any number of rows, any real dtype and strides; never copied as a whole.
-        y : array_like of shape (n, ...), or list or dict of them
-        batch_size : int
-            The last batch of an epoch may be smaller, and is weighted by its rows.
-        epochs : int
-            How many to run. (In Keras it is the number of the last one.)
-        verbose : {0, 1, 2}
-            Nothing, a progress bar (plain lines where the output is no terminal), plain lines.
-        callbacks : list of Callback
-        validation_split : float
-            In [0, 1): this share of the rows, from the end, is set apart for validation.
-        validation_data : tuple, optional
-            ``(x, y)`` or ``(x, y, sample_weight)``.
-        shuffle : bool
-            Whether rows are drawn in a new order every epoch.
-        sample_weight : array_like of shape (n,) or (n, outputs), optional
-            Loss = sum(w * l) / N, never renormalised.
-        initial_epoch : int
-            Shifts the numbers of the epochs that callbacks and history see.
-        nbatch_logical : int, optional
-            Rows between two updates, a multiple of ``batch_size``.
-
-        Returns
-        -------
-        History
-        """
-        return training.fit(
-            self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
-            callbacks=callbacks, validation_split=validation_split,
-            validation_data=validation_data, shuffle=shuffle, sample_weight=sample_weight,
-            initial_epoch=initial_epoch, nbatch_logical=nbatch_logical)
-
-    def evaluate(self, x, y=None, batch_size=32, sample_weight=None, return_dict=False):
-        """Return the loss, and the metrics if there are any, over all rows.
-
-        Parameters
-        ----------
-        x, y, sample_weight
-            As for :meth:`fit`.
-        batch_size : int
-            Does not change the result beyond rounding.
-        return_dict : bool
-
-        Returns
-        -------
-        float, list of float or dict of str to float
-            The loss; or the loss, the losses of the outputs if there are several, and metrics.
-        """
-        logs = training.evaluate(self, x, y, batch_size, sample_weight)
-        if return_dict:
-            return logs
-        values = list(logs.values())
-        return values[0] if len(values) == 1 else values
-
-    def predict(self, x, batch_size=32, matmul_precision=None):
-        """Return the outputs in evaluation mode.
-
-        Parameters
-        ----------
-        x : array_like of shape (n, ...), or list or dict of them
-        batch_size : int
-            Rows computed at once.
-        matmul_precision : {None, "default", "float32"}
-
-        Returns
-        -------
-        numpy.ndarray of float32, or list of them for several outputs
-            Arrays that own their memory.
-        """
-        check_precision(matmul_precision)
-        size = positive_int(batch_size, "batch_size")
-        self._build_from(x)
-        found = self._predictor_of_program().predict(x, size)
-        return found[0] if len(found) == 1 else found
 
     def set_weights(self, weights):
         self.require_built()

@@ -39,8 +39,9 @@ class Optimizer:
 
     Parameters
     ----------
-    learning_rate : float
-        Finite and not negative. At 0 weights stay as they are, bit for bit.
+    learning_rate : float or callable
+        Finite and not negative; at 0 weights stay as they are, bit for bit. Or a schedule, such
+        as those of :mod:`pyggml.schedules`, that returns the rate for the number of updates done.
     weight_decay : float
         In [0, 1]. Decoupled: at each step weights are multiplied by
         ``1 - learning_rate * weight_decay`` (Loshchilov and Hutter, "Decoupled weight decay
@@ -77,12 +78,30 @@ class Optimizer:
 
     @property
     def learning_rate(self):
-        """The rate of the next update; setting it takes effect at the next step."""
+        """The rate of the next update; setting it takes effect at the next step.
+
+        Setting a number ends a schedule.
+        """
         return self._learning_rate
 
     @learning_rate.setter
     def learning_rate(self, value):
-        self._learning_rate = _rate(value, "learning_rate")
+        if callable(value):
+            self._learning_rate = _rate(value(0), "learning_rate")
+            self._schedule = value
+        else:
+            self._learning_rate = _rate(value, "learning_rate")
+            self._schedule = None
+
+    @property
+    def schedule(self):
+        """What gives the rate by the number of updates, or None."""
+        return self._schedule
+
+    def follow_schedule(self, updates):
+        """Take the rate for the next update from the schedule, if there is one."""
+        if self._schedule is not None:
+            self._learning_rate = _rate(self._schedule(updates), "learning_rate")
 
     @property
     def clips(self):
@@ -99,7 +118,9 @@ class Optimizer:
 
     def get_config(self):
         """Return the arguments of the constructor."""
-        return {key.lstrip("_"): value for key, value in vars(self).items()}
+        config = {key.lstrip("_"): value for key, value in vars(self).items()}
+        schedule = config.pop("schedule")
+        return config if schedule is None else config | {"learning_rate": schedule}
 
     @classmethod
     def from_config(cls, config):

@@ -302,3 +302,13 @@ def positive_int(value, name):
     if value < 1:
         raise ValueError(f"{name} must be positive, got {value}")
     return value
+
+
+def count(value, name):
+    """Return value as an int that is not negative, or raise as :func:`positive_int` does."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    value = value.__index__()
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+    return value

@@ -1,0 +1,322 @@
+"""The base of callbacks, and the list that training calls."""
+
+import math
+import warnings
+
+_lower_is_better = ("loss", "error", "mse", "mae", "rmse", "msle", "mape")
+_train_hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_test_hooks = ("on_test_batch_begin", "on_test_batch_end")
+
+
+class Callback:
+    """Base of all callbacks: hooks that do nothing.
+
+    Attributes
+    ----------
+    model : Model
+        Setting its ``stop_training`` ends training after the batch or epoch.
+    params : dict
+        ``epochs`` (the number of the last, counted from 1), ``steps`` (batches an epoch, or
+        None), ``verbose``, ``metrics`` (names that the logs will have), ``initial_epoch``,
+        ``batch_size``.
+
+    Notes
+    -----
+    ``logs`` are dicts from names to means over the epoch so far. What a callback adds to the
+    logs in ``on_epoch_end`` is seen by those after it, and by the history.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> class Halve(pyggml.callbacks.Callback):
+    ...     def on_epoch_end(self, epoch, logs=None):
+    ...         self.model.optimizer.learning_rate /= 2
+    """
+
+    def __init__(self):
+        self.model = None
+        self.params = {}
+
+    def set_model(self, model):
+        """Tell the model."""
+        self.model = model
+
+    def set_params(self, params):
+        """Tell how training is run."""
+        self.params = params
+
+    def on_train_begin(self, logs=None):
+        """Called before the first epoch."""
+
+    def on_train_end(self, logs=None):
+        """Called after the last epoch, and after an exception that ended training."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Called before an epoch, counted from 0."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Called after an epoch and its validation."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Called before a step, counted from 0 in every epoch."""
+        self.on_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Called after a step."""
+        self.on_batch_end(batch, logs)
+
+    def on_batch_begin(self, batch, logs=None):
+        """Another name of :meth:`on_train_batch_begin`."""
+
+    def on_batch_end(self, batch, logs=None):
+        """Another name of :meth:`on_train_batch_end`."""
+
+    def on_test_begin(self, logs=None):
+        """Called before an evaluation or a validation."""
+
+    def on_test_end(self, logs=None):
+        """Called after an evaluation or a validation."""
+
+    def on_test_batch_begin(self, batch, logs=None):
+        """Called before a batch is evaluated."""
+
+    def on_test_batch_end(self, batch, logs=None):
+        """Called after a batch was evaluated."""
+
+    def on_predict_begin(self, logs=None):
+        """Called before a prediction."""
+
+    def on_predict_end(self, logs=None):
+        """Called after a prediction."""
+
+    def on_predict_batch_begin(self, batch, logs=None):
+        """Called before a batch is predicted."""
+
+    def on_predict_batch_end(self, batch, logs=None):
+        """Called after a batch was predicted, with ``outputs`` in the logs."""
+
+
+class CallbackList:
+    """Several callbacks called as one, in ``fit`` or in a loop of your own.
+
+    Parameters
+    ----------
+    callbacks : Callback, or iterable of Callback
+    model : Model, optional
+    params : dict, optional
+        As in :class:`Callback`.
+
+    Raises
+    ------
+    TypeError
+        Something that is not a Callback.
+    """
+
+    def __init__(self, callbacks=(), model=None, params=None):
+        if callbacks is None:
+            callbacks = ()
+        if isinstance(callbacks, (Callback, CallbackList)):
+            callbacks = [callbacks]
+        self.callbacks = []
+        for callback in callbacks:
+            if isinstance(callback, CallbackList):
+                self.callbacks += callback.callbacks
+            elif isinstance(callback, Callback):
+                self.callbacks.append(callback)
+            else:
+                raise TypeError("callbacks must be Callback objects, got "
+                                f"{type(callback).__name__}")
+        self.params = {}
+        self._began = []
+        self.batch_hooks = any(_overrides(c, _train_hooks) for c in self.callbacks)
+        self.test_hooks = any(_overrides(c, _test_hooks) for c in self.callbacks)
+        if model is not None or params is not None:
+            self.attach(model, {} if params is None else params)
+
+    def attach(self, model, params):
+        """Tell all callbacks model and parameters."""
+        self.params = params
+        for callback in self.callbacks:
+            callback.set_params(params)
+            callback.set_model(model)
+
+    def append(self, callback):
+        """Add a callback."""
+        self.__init__([*self.callbacks, callback])
+
+    def on_train_begin(self, logs=None):
+        """Call the hook of all."""
+        self._began = []
+        for callback in self.callbacks:
+            callback.on_train_begin(logs)
+            self._began.append(callback)
+
+    def on_train_end(self, logs=None):
+        """Call the hook of all; where one raises, the others are called first."""
+        failed = None
+        for callback in self.callbacks:
+            try:
+                callback.on_train_end(logs)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def end_after_error(self):
+        """Call ``on_train_end`` of those that began; what they raise becomes a warning."""
+        for callback in self._began:
+            try:
+                callback.on_train_end({})
+            except Exception as error:
+                warnings.warn(f"{type(callback).__name__}.on_train_end failed after training did: "
+                              f"{error!r}", RuntimeWarning, stacklevel=2)
+
+    def __iter__(self):
+        return iter(self.callbacks)
+
+    def __len__(self):
+        return len(self.callbacks)
+
+
+def _forward(name):
+    def hook(self, *arguments):
+        for callback in self.callbacks:
+            getattr(callback, name)(*arguments)
+
+    hook.__name__ = name
+    hook.__qualname__ = f"CallbackList.{name}"
+    hook.__doc__ = "Call the hook of all."
+    return hook
+
+
+for _name in [name for name in vars(Callback)
+              if name.startswith("on_") and name not in ("on_train_begin", "on_train_end")]:
+    setattr(CallbackList, _name, _forward(_name))
+
+
+def _overrides(callback, names):
+    """Return whether a callback wants to be called for batches."""
+    wanted = getattr(callback, "uses_batches", None)
+    if wanted is not None:
+        return wanted and names is _train_hooks
+    return any(getattr(type(callback), name) is not getattr(Callback, name)
+               or name in vars(callback) for name in names)
+
+
+class LambdaCallback(Callback):
+    """Hooks given as functions.
+
+    Parameters
+    ----------
+    **hooks : callable
+        ``on_epoch_begin``, ``on_epoch_end``, ``on_train_begin``, ``on_train_end``,
+        ``on_train_batch_begin``, ``on_train_batch_end`` and all other hooks of
+        :class:`Callback`, with their arguments.
+
+    Raises
+    ------
+    TypeError
+        A name that is no hook, or a value that cannot be called.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> show = pyggml.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch))
+    """
+
+    def __init__(self, **hooks):
+        super().__init__()
+        known = [name for name in vars(Callback) if name.startswith("on_")]
+        for name, function in hooks.items():
+            if function is None:
+                continue
+            if name not in known:
+                raise TypeError(f"{name!r} is no hook; there are {', '.join(known)}")
+            if not callable(function):
+                raise TypeError(f"{name} must be callable, got {type(function).__name__}")
+            setattr(self, name, _tolerant(function, name))
+
+
+def _tolerant(function, name):
+    """Let hooks that get only logs be functions of one argument, logs given or not."""
+    if name.endswith(("_begin", "_end")):
+        if "epoch" in name or "batch" in name:
+            return lambda number, logs=None: function(number, logs)
+        return lambda logs=None: function(logs)
+    return function
+
+
+class Monitor(Callback):
+    """Base of callbacks that watch one value of the logs.
+
+    Parameters
+    ----------
+    monitor : str
+    mode : {"auto", "min", "max"}
+    min_delta : float
+    """
+
+    def __init__(self, monitor, mode, min_delta):
+        super().__init__()
+        if not isinstance(monitor, str):
+            raise TypeError(f"monitor must be a string, got {type(monitor).__name__}")
+        if mode not in ("auto", "min", "max"):
+            raise ValueError(f"mode must be 'auto', 'min' or 'max', got {mode!r}")
+        self.monitor = monitor
+        self.min_delta = abs(float(min_delta))
+        if mode == "auto":
+            parts = monitor.lower().split("_")
+            lower = "loss" in monitor.lower() or any(p in _lower_is_better for p in parts)
+            mode = "min" if lower else "max"
+        self.mode = mode
+        self.worst = math.inf if mode == "min" else -math.inf
+        self._warned = False
+        self._known = False
+        self._resumed = None
+
+    def on_train_begin(self, logs=None):
+        self._known = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # A state that was set before training began takes effect after all was forgotten.
+        if self._resumed is not None:
+            vars(self).update(self._resumed)
+            self._resumed = None
+
+    def improved(self, value, best):
+        """Return whether a value is better than the best by more than ``min_delta``."""
+        if self.mode == "min":
+            return value < best - self.min_delta
+        return value > best + self.min_delta
+
+    def value(self, logs):
+        """Return the monitored value, or None where it is missing or NaN.
+
+        Raises
+        ------
+        ValueError
+            It was never there and cannot come.
+        """
+        logs = logs or {}
+        if self.monitor in logs:
+            self._known = True
+            value = float(logs[self.monitor])
+            if not math.isnan(value):
+                return value
+            self._warn(f"{self.monitor} is NaN")
+            return None
+        if self.monitor in self.params.get("metrics", ()):
+            return None  # validation is not run every epoch
+        if not self._known:
+            hint = ("" if not self.monitor.startswith("val_") or "val_loss" in logs
+                    else "; there is no validation data")
+            raise ValueError(f"{type(self).__name__} monitors {self.monitor!r}, which is not among "
+                             f"{', '.join(logs) or 'the logs, which are empty'}{hint}")
+        self._warn(f"{self.monitor} is missing")
+        return None
+
+    def _warn(self, what):
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{type(self).__name__}: {what}; such epochs are passed over",
+                          RuntimeWarning, stacklevel=4)

@@ -1,0 +1,511 @@
+"""Callbacks: what training calls at its turning points.
+
+The hooks, their arguments and their order are Keras'. What differs: ``on_train_end`` is called
+however training ends, by an exception or Ctrl-C too.
+"""
+
+import csv
+import math
+import os
+import warnings
+
+import numpy as np
+
+from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
+from pyggml._progress import Display
+from pyggml.layers.base import count
+from pyggml.schedules import LearningRateScheduler
+
+__all__ = [
+    "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "LambdaCallback",
+    "LearningRateScheduler", "ModelCheckpoint", "ProgbarLogger", "ReduceLROnPlateau",
+    "TensorBoard", "TerminateOnNaN",
+]
+
+
+class EarlyStopping(Monitor):
+    """Ends training when a value has stopped improving.
+
+    Parameters
+    ----------
+    monitor : str
+        Name in the logs.
+    patience : int
+        Epochs without improvement after which training ends.
+    min_delta : float
+        The least change that counts as an improvement.
+    mode : {"auto", "min", "max"}
+        "auto" is "min" for names with "loss" or an error's name in them, else "max".
+    restore_best_weights : bool
+        Whether the model gets the weights of the best epoch, however training ends: by patience,
+        at the last epoch, by another callback, by an exception.
+    baseline : float, optional
+        Only values better than it are improvements.
+    start_from_epoch : int
+        Epochs before the one of this number, counted from 0, are not looked at.
+    verbose : int
+        Whether to say that training was ended.
+
+    Attributes
+    ----------
+    best : float
+        The best value.
+    best_epoch : int or None
+        Where it was; of equal values the first.
+    stopped_epoch : int or None
+        Where this callback ended training.
+
+    Raises
+    ------
+    ValueError
+        At the end of the first epoch: there is no such value; the message lists those there are.
+
+    Notes
+    -----
+    A value that is NaN, or missing in a later epoch, is passed over with one warning.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.callbacks.EarlyStopping(patience=2).mode
+    'min'
+    """
+
+    def __init__(self, monitor="val_loss", patience=5, min_delta=0, mode="auto",
+                 restore_best_weights=False, baseline=None, start_from_epoch=0, verbose=0):
+        super().__init__(monitor, mode, min_delta)
+        self.patience = count(patience, "patience")
+        self.restore_best_weights = bool(restore_best_weights)
+        self.baseline = None if baseline is None else float(baseline)
+        self.start_from_epoch = count(start_from_epoch, "start_from_epoch")
+        self.verbose = verbose
+        self.best_weights = None
+        self._forget()
+
+    def _forget(self):
+        self.wait = 0
+        self.best = self.worst if self.baseline is None else self.baseline
+        self.best_epoch = None
+        self.stopped_epoch = None
+        self.best_weights = None
+
+    def on_train_begin(self, logs=None):
+        super().on_train_begin(logs)
+        self._forget()
+
+    def on_epoch_end(self, epoch, logs=None):
+        value = self.value(logs)
+        if value is None or epoch < self.start_from_epoch:
+            return
+        if self.improved(value, self.best):
+            self.best = value
+            self.best_epoch = epoch
+            self.wait = 0
+            if self.restore_best_weights:
+                self.best_weights = self.model.get_weights()
+            return
+        self.wait += 1
+        if self.wait >= self.patience:
+            self.stopped_epoch = epoch
+            self.model.stop_training = True
+
+    def on_train_end(self, logs=None):
+        if self.stopped_epoch is not None and self.verbose:
+            print(f"ended after epoch {self.stopped_epoch + 1}: {self.monitor} was best in epoch "
+                  f"{'none' if self.best_epoch is None else self.best_epoch + 1}")
+        if self.best_weights is not None:
+            self.model.set_weights(self.best_weights)
+            self.best_weights = None
+
+    def get_state(self):
+        """Return what a resumed run needs."""
+        return {"wait": self.wait, "best": self.best, "best_epoch": self.best_epoch,
+                "best_weights": self.best_weights}
+
+    def set_state(self, state):
+        """Go on from :meth:`get_state`'s value in the next ``fit``."""
+        self._resumed = dict(state)
+
+
+class ReduceLROnPlateau(Monitor):
+    """Lowers the learning rate when a value has stopped improving.
+
+    Parameters
+    ----------
+    monitor : str
+    factor : float
+        In (0, 1): the rate is multiplied by it.
+    patience : int
+        Epochs without improvement after which the rate is lowered; the count starts again then.
+    min_lr : float
+        The rate does not go below.
+    min_delta : float
+    mode : {"auto", "min", "max"}
+        As for :class:`EarlyStopping`.
+    cooldown : int
+        After a cut, counting begins again in the epoch of this number after it.
+    verbose : int
+        Whether to say when the rate is lowered.
+
+    Notes
+    -----
+    Adds ``learning_rate`` to the history: the rate with which the epoch was trained.
+    """
+
+    def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
+                 mode="auto", cooldown=0, verbose=0):
+        super().__init__(monitor, mode, min_delta)
+        self.factor = float(factor)
+        if not 0 < self.factor < 1:
+            raise ValueError(f"factor must be in (0, 1), got {factor}")
+        self.patience = count(patience, "patience")
+        self.min_lr = float(min_lr)
+        if not (math.isfinite(self.min_lr) and self.min_lr >= 0):
+            raise ValueError(f"min_lr must be finite and not negative, got {min_lr}")
+        self.cooldown = count(cooldown, "cooldown")
+        self.verbose = verbose
+        self._forget()
+
+    def _forget(self):
+        self.wait = 0
+        self.best = self.worst
+        self.cooldown_counter = 0
+
+    def on_train_begin(self, logs=None):
+        super().on_train_begin(logs)
+        self._forget()
+
+    def on_epoch_end(self, epoch, logs=None):
+        optimizer = self.model.optimizer
+        if logs is not None:
+            logs.setdefault("learning_rate", optimizer.learning_rate)
+        value = self.value(logs)
+        if value is None:
+            return
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.wait = 0
+        if self.improved(value, self.best):
+            self.best = value
+            self.wait = 0
+        elif self.cooldown_counter == 0:
+            self.wait += 1
+            if self.wait >= self.patience:
+                self._cut(epoch, optimizer)
+
+    def _cut(self, epoch, optimizer):
+        self.wait = 0
+        self.cooldown_counter = self.cooldown
+        old = optimizer.learning_rate
+        if old > self.min_lr:
+            optimizer.learning_rate = max(old * self.factor, self.min_lr)
+            if self.verbose:
+                print(f"epoch {epoch + 1}: learning rate {old:.3g} lowered to "
+                      f"{optimizer.learning_rate:.3g}")
+
+    def get_state(self):
+        """Return what a resumed run needs."""
+        return {"wait": self.wait, "best": self.best, "cooldown_counter": self.cooldown_counter}
+
+    def set_state(self, state):
+        """Go on from :meth:`get_state`'s value in the next ``fit``."""
+        self._resumed = dict(state)
+
+
+class ModelCheckpoint(Monitor):
+    """Saves the model as training goes on.
+
+    Parameters
+    ----------
+    filepath : str or path-like
+        May hold ``{epoch:02d}``, counted from 1, and names of the logs: ``{val_loss:.3f}``.
+    monitor : str
+        With ``save_best_only``.
+    verbose : int
+        Whether to say what is saved.
+    save_best_only : bool
+        Save only where the value improved; else after every epoch.
+    save_weights_only : bool
+        Call the model's ``save_weights`` instead of ``save``.
+    mode : {"auto", "min", "max"}
+        As for :class:`EarlyStopping`.
+    save_freq : "epoch" or int
+        When to save: an integer counts batches.
+    initial_value_threshold : float, optional
+        Only values better than it are saved.
+    save : callable, optional
+        Called as ``save(model, path)`` instead of the model's method.
+
+    Attributes
+    ----------
+    best : float
+        The best value so far; it is kept from one ``fit`` to the next.
+    last_path : str or None
+        What was saved last.
+    """
+
+    def __init__(self, filepath, monitor="val_loss", verbose=0, save_best_only=False,
+                 save_weights_only=False, mode="auto", save_freq="epoch",
+                 initial_value_threshold=None, save=None):
+        super().__init__(monitor, mode, 0)
+        self.filepath = os.fspath(filepath)
+        self.verbose = verbose
+        self.save_best_only = bool(save_best_only)
+        self.save_weights_only = bool(save_weights_only)
+        if save_freq != "epoch" and (isinstance(save_freq, bool) or not isinstance(save_freq, int)
+                                     or save_freq < 1):
+            raise ValueError(f"save_freq must be 'epoch' or a positive integer, got {save_freq!r}")
+        self.save_freq = save_freq
+        self.save = save
+        self.best = (self.worst if initial_value_threshold is None
+                     else float(initial_value_threshold))
+        self.last_path = None
+        self._batches = 0
+        self._epoch = 0
+
+    def on_train_begin(self, logs=None):
+        super().on_train_begin(logs)
+        name = "save_weights" if self.save_weights_only else "save"
+        if self.save is None and not callable(getattr(self.model, name, None)):
+            raise TypeError(f"the model has no method {name}; give save=, a function that takes "
+                            "the model and a path")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    @property
+    def uses_batches(self):
+        """Whether this needs to be called for every batch."""
+        return self.save_freq != "epoch"
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.save_freq == "epoch":
+            return
+        self._batches += 1
+        if self._batches >= self.save_freq:
+            self._batches = 0
+            self._consider(self._epoch, logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.save_freq == "epoch":
+            self._consider(epoch, logs)
+
+    def _consider(self, epoch, logs):
+        if self.save_best_only:
+            value = self.value(logs)
+            if value is None or not self.improved(value, self.best):
+                return
+            self._write(epoch, logs)
+            self.best = value
+        else:
+            self._write(epoch, logs)
+
+    def _write(self, epoch, logs):
+        values = {key: value for key, value in (logs or {}).items() if key != "epoch"}
+        try:
+            path = self.filepath.format(epoch=epoch + 1, **values)
+        except KeyError as error:
+            raise ValueError(f"filepath names {error}, which is not in the logs; they have epoch, "
+                             f"{', '.join(values)}") from None
+        if self.save is not None:
+            self.save(self.model, path)
+        elif self.save_weights_only:
+            self.model.save_weights(path)
+        else:
+            self.model.save(path)
+        self.last_path = path
+        if self.verbose:
+            print(f"epoch {epoch + 1}: saved {path}")
+
+    def get_state(self):
+        """Return what a resumed run needs."""
+        return {"best": self.best, "batches": self._batches}
+
+    def set_state(self, state):
+        """Take over :meth:`get_state`'s value."""
+        self.best = state["best"]
+        self._batches = state["batches"]
+
+
+class CSVLogger(Callback):
+    """Writes one line an epoch into a CSV file.
+
+    Parameters
+    ----------
+    filename : str or path-like
+    separator : str
+    append : bool
+        Whether to go on in a file that exists: a header is written only into an empty one.
+
+    Notes
+    -----
+    Columns are ``epoch``, counted from 0, and what the first epoch logs; values that an epoch
+    lacks are left empty. Every line is on its way to the disk when the epoch ends.
+    """
+
+    def __init__(self, filename, separator=",", append=False):
+        super().__init__()
+        self.filename = os.fspath(filename)
+        self.separator = separator
+        self.append = append
+        self._file = None
+        self._columns = None
+
+    def on_train_begin(self, logs=None):
+        self._columns = None
+        header = None
+        if self.append and os.path.exists(self.filename) and os.path.getsize(self.filename):
+            with open(self.filename, newline="") as f:
+                header = next(csv.reader(f, delimiter=self.separator))
+        self._file = open(  # noqa: SIM115 - closed at the end of training
+            self.filename, "a" if self.append else "w", newline="")
+        if header is not None:
+            self._columns = header
+
+    def on_epoch_end(self, epoch, logs=None):
+        row = {"epoch": epoch} | dict(logs or {})
+        writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
+        if self._columns is None:
+            known = list(self.params.get("metrics", ()))
+            self._columns = list(row) + [name for name in known if name not in row]
+            writer.writerow(self._columns)
+        writer.writerow([_number(row.get(name, "")) for name in self._columns])
+        self._file.flush()
+
+    def on_train_end(self, logs=None):
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _number(value):
+    return repr(float(value)) if isinstance(value, (float, np.floating)) else value
+
+
+class TerminateOnNaN(Callback):
+    """Ends training when the loss of a batch is NaN or infinite.
+
+    Attributes
+    ----------
+    stopped : bool
+        Whether it did.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.stopped = False
+
+    def on_train_begin(self, logs=None):
+        self.stopped = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = (logs or {}).get("loss")
+        if loss is not None and not math.isfinite(loss):
+            self.stopped = True
+            self.model.stop_training = True
+
+
+class ProgbarLogger(Callback):
+    """Shows progress as ``verbose=1`` does: for loops of your own.
+
+    ``fit`` shows progress by itself; with this callback give it ``verbose=0``.
+    """
+
+    uses_batches = True
+
+    def on_train_begin(self, logs=None):
+        params = self.params
+        self._display = Display(1, getattr(self.model, "optimizer", None), params.get("steps"),
+                                params.get("epochs", 1))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._display.begin(epoch)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._display.batch(batch, _Logs(logs or {}))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._display.end(epoch, logs or {})
+
+    def on_train_end(self, logs=None):
+        self._display.abandon()
+
+
+class _Logs:
+    def __init__(self, logs):
+        self._logs = logs
+
+    def logs(self):
+        return self._logs
+
+
+class TensorBoard(Callback):
+    """Writes losses and metrics for TensorBoard, in directories ``train`` and ``validation``.
+
+    Parameters
+    ----------
+    log_dir : str or path-like
+    histogram_freq : int
+        Every so many epochs the distribution of each weight is written; 0 for never.
+    update_freq : "epoch" or int
+        An integer writes the training values every so many batches too.
+
+    Raises
+    ------
+    ImportError
+        tensorboardX is missing; it comes with ``pip install 'pyggml[tensorboard]'``.
+    """
+
+    def __init__(self, log_dir="logs", histogram_freq=0, update_freq="epoch"):
+        super().__init__()
+        self.log_dir = os.fspath(log_dir)
+        self.histogram_freq = count(histogram_freq, "histogram_freq")
+        if update_freq != "epoch":
+            update_freq = count(update_freq, "update_freq")
+        self.update_freq = update_freq
+        self._writers = {}
+        self._step = 0
+        _summary_writer()
+
+    @property
+    def uses_batches(self):
+        """Whether this needs to be called for every batch."""
+        return self.update_freq != "epoch"
+
+    def _writer(self, name):
+        if name not in self._writers:
+            self._writers[name] = _summary_writer()(os.path.join(self.log_dir, name))
+        return self._writers[name]
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._step += 1
+        if self.update_freq != "epoch" and self._step % max(1, self.update_freq) == 0:
+            for name, value in (logs or {}).items():
+                self._writer("train").add_scalar(f"batch_{name}", value, self._step)
+
+    def on_epoch_end(self, epoch, logs=None):
+        for name, value in (logs or {}).items():
+            validation = name.startswith("val_")
+            writer = self._writer("validation" if validation else "train")
+            writer.add_scalar(f"epoch_{name[4:] if validation else name}", value, epoch)
+        if self.histogram_freq and epoch % self.histogram_freq == 0:
+            for variable, name in self.model.weight_names.items():
+                self._writer("train").add_histogram(name, variable.numpy(), epoch)
+        for writer in self._writers.values():
+            writer.flush()
+
+    def on_train_end(self, logs=None):
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
+
+def _summary_writer():
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its protocol buffers
+            from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ImportError("TensorBoard needs tensorboardX: pip install 'pyggml[tensorboard]'"
+                          ) from error
+    return SummaryWriter

@@ -1,0 +1,138 @@
+"""evaluate, predict, predict_proba and predict_classes."""
+
+import numpy as np
+import pytest
+
+import pyggml
+from pyggml import layers, losses
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = pyggml.get_num_threads()
+    pyggml.set_num_threads(1)
+    yield
+    pyggml.set_num_threads(before)
+
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(50, 4)).astype(np.float32)
+LABELS = rng.integers(0, 3, 50)
+
+
+def classifier(activation="softmax", loss="sparse_categorical_crossentropy", n=3, metrics=None):
+    model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(n, activation)])
+    model.compile("sgd", loss, metrics)
+    return model
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 32, 64])
+def test_cross_entropy_is_that_of_the_predictions(batch_size):
+    model = classifier(metrics=["accuracy"])
+    p = model.predict(X).astype(np.float64)
+    loss, accuracy = model.evaluate(X, LABELS, batch_size)
+    assert loss == pytest.approx(-np.log(p[np.arange(50), LABELS]).mean(), rel=1e-5)
+    assert accuracy == (p.argmax(axis=1) == LABELS).mean()
+
+
+def test_evaluate_returns_a_float_a_list_or_a_dict():
+    loss = classifier().evaluate(X, LABELS)
+    assert isinstance(loss, float)
+    model = classifier(metrics=["accuracy"])
+    values = model.evaluate(X, LABELS)
+    assert model.evaluate(X, LABELS, return_dict=True) == dict(
+        zip(["loss", "accuracy"], values, strict=True))
+
+
+def test_evaluate_changes_nothing_and_makes_no_graph_anew():
+    model = classifier()
+    before = [w.tobytes() for w in model.get_weights()]
+    first = model.evaluate(X, LABELS, sample_weight=np.ones(50))
+    graphs = len(model._predictor._graphs)
+    for _ in range(5):
+        assert model.evaluate(X, LABELS, sample_weight=np.ones(50)) == first
+    assert len(model._predictor._graphs) == graphs
+    assert [w.tobytes() for w in model.get_weights()] == before
+
+
+def test_predict_is_the_same_for_every_batch_size_and_kind_of_source():
+    model = classifier()
+    expected = model.predict(X)
+    assert model.predict(X).tobytes() == expected.tobytes()
+    parts = [X[:20], X[20:]]
+    for found in (model.predict(X, batch_size=1), model.predict(X, batch_size=50),
+                  model.predict(X.tolist()), model.predict(iter(parts)),
+                  model.predict(iter([(p, None) for p in parts])),
+                  model.predict(X, callbacks=[pyggml.callbacks.Callback()])):
+        assert found.dtype == np.float32
+        assert found == pytest.approx(expected, abs=1e-6)
+    assert model.predict(X, batch_size=8, steps=2).shape == (16, 3)
+
+
+def test_predict_tells_callbacks_about_batches():
+    seen = []
+    hooks = {f"on_predict_{name}": lambda *a, name=name: seen.append(name)
+             for name in ("begin", "end", "batch_begin", "batch_end")}
+    classifier().predict(X, batch_size=32, callbacks=[pyggml.callbacks.LambdaCallback(**hooks)])
+    assert seen == ["begin", *["batch_begin", "batch_end"] * 2, "end"]
+
+
+def test_evaluate_tells_callbacks_about_batches():
+    seen = []
+    hooks = {f"on_test_{name}": lambda *a, name=name: seen.append(name)
+             for name in ("begin", "end", "batch_begin", "batch_end")}
+    classifier().evaluate(X, LABELS, callbacks=[pyggml.callbacks.LambdaCallback(**hooks)])
+    assert seen == ["begin", *["batch_begin", "batch_end"] * 2, "end"]
+
+
+def test_probabilities_and_classes_of_a_softmax():
+    model = classifier()
+    p = model.predict_proba(X)
+    assert p.tobytes() == model.predict(X).tobytes()
+    assert model.predict_classes(X).tolist() == p.argmax(axis=1).tolist()
+
+
+def test_probabilities_and_classes_of_logits():
+    model = classifier(None, losses.SparseCategoricalCrossentropy(from_logits=True))
+    z = model.predict(X).astype(np.float64)
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    assert model.predict_proba(X) == pytest.approx(p, rel=1e-5)
+    assert model.predict_classes(X).tolist() == z.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_probabilities_and_classes_of_one_output(logits):
+    loss = losses.BinaryCrossentropy(from_logits=logits)
+    model = classifier(None if logits else "sigmoid", loss, 1)
+    z = model.predict(X)
+    p = 1 / (1 + np.exp(-z.astype(np.float64))) if logits else z
+    assert model.predict_proba(X) == pytest.approx(p, rel=1e-5)
+    assert model.predict_classes(X).tolist() == (p[:, 0] > 0.5).astype(int).tolist()
+
+
+def test_several_outputs_have_no_classes():
+    x = pyggml.Input((4,))
+    model = pyggml.Model(x, [layers.Dense(2)(x), layers.Dense(2)(x)])
+    with pytest.raises(ValueError, match="one output"):
+        model.predict_classes(X)
+
+
+def test_evaluate_of_an_uncompiled_model_says_so():
+    model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(1)])
+    with pytest.raises(ValueError, match="not compiled"):
+        model.evaluate(X, LABELS)
+    assert model.predict(X).shape == (50, 1)
+
+
+def test_rowwise_helpers_are_numpys():
+    from pyggml._rowwise import argmax_last, softmax_last
+
+    for shape in ((7, 3), (5, 1), (2, 3, 4), (6,)):
+        x = rng.integers(-3, 3, shape).astype(np.float32)
+        assert np.array_equal(argmax_last(x), x.argmax(axis=-1))
+        e = np.exp(x.astype(np.float64))
+        assert softmax_last(x) == pytest.approx(e / e.sum(axis=-1, keepdims=True), rel=1e-6)
+    x = np.array([[1, np.nan, 2], [np.nan, 5, np.nan], [1e4, -1e4, 0]], np.float32)
+    assert np.array_equal(argmax_last(x), x.argmax(axis=-1))
+    assert softmax_last(x)[2].tolist() == [1, 0, 0]
+    assert argmax_last(x[:, ::2]).tolist() == x[:, ::2].argmax(axis=-1).tolist()

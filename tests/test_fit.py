@@ -1,0 +1,415 @@
+"""fit on arrays: splits, weights, orders, sources, progress."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import pyggml
+from pyggml import callbacks, layers, optimizers
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = pyggml.get_num_threads()
+    pyggml.set_num_threads(1)
+    yield
+    pyggml.set_num_threads(before)
+
+
+def linear(n_in=3, n_out=1, rate=0.05, loss="mse", **arguments):
+    model = pyggml.Sequential([pyggml.Input((n_in,)), layers.Dense(n_out)])
+    model.compile(optimizers.SGD(rate), loss, **arguments)
+    model.set_weights([np.linspace(-1, 1, n_in * n_out).reshape(n_in, n_out), np.zeros(n_out)])
+    return model
+
+
+def data(n=20, n_in=3, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, n_in)).astype(np.float32)
+    return x, x.sum(axis=1)
+
+
+def weights(model):
+    return [w.tobytes() for w in model.get_weights()]
+
+
+def by_hand(x, y, orders, size, rate=0.05):
+    """Gradient descent on a linear model in float64."""
+    w = np.linspace(-1, 1, x.shape[1])
+    b = 0.0
+    for order in orders:
+        for start in range(0, len(order), size):
+            rows = order[start:start + size]
+            error = x[rows].astype(float) @ w + b - y[rows]
+            w = w - rate * 2 * (error @ x[rows].astype(float)) / len(rows)
+            b = b - rate * 2 * error.mean()
+    return np.append(w, b)
+
+
+# ---- orders and splits ------------------------------------------------------------------------
+
+def test_without_shuffle_rows_come_as_they_lie():
+    x, y = data()
+    model = linear()
+    model.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0)
+    found = np.concatenate([w.ravel() for w in model.get_weights()])
+    assert found == pytest.approx(by_hand(x, y, [np.arange(20)] * 2, 6), rel=1e-4)
+
+
+def test_with_a_seed_the_order_of_an_epoch_depends_on_seed_and_number_alone():
+    x, y = data()
+    orders = [np.random.Generator(np.random.PCG64(np.random.SeedSequence([5, e]))).permutation(20)
+              for e in range(3)]
+    straight = linear()
+    straight.fit(x, y, batch_size=6, epochs=3, seed=5, verbose=0)
+    found = np.concatenate([w.ravel() for w in straight.get_weights()])
+    assert found == pytest.approx(by_hand(x, y, orders, 6), rel=1e-4)
+    resumed = linear()
+    resumed.fit(x, y, batch_size=6, epochs=1, seed=5, verbose=0)
+    resumed.fit(x, y, batch_size=6, epochs=2, initial_epoch=1, seed=5, verbose=0)
+    assert weights(resumed) == weights(straight)
+
+
+def test_set_seed_makes_shuffles_reproducible():
+    x, y = data()
+    found = []
+    for seed in (1, 1, 2):
+        pyggml.set_seed(seed)
+        model = linear()
+        model.fit(x, y, batch_size=3, epochs=2, verbose=0)
+        found.append(weights(model))
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_seed_covers_dropout():
+    x, y = data()
+    found = []
+    for seed in (1, 1, 2):
+        model = pyggml.Sequential([pyggml.Input((3,)), layers.Dropout(0.5), layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.set_weights([np.ones((3, 1)), np.zeros(1)])
+        model.fit(x, y, shuffle=False, seed=seed, verbose=0)
+        found.append(weights(model))
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_split_takes_the_tail_and_it_never_reaches_training():
+    x, y = data(10)
+    x[7:] = 1e6  # would be seen
+    split, cut = linear(), linear()
+    history = split.fit(x, y, validation_split=0.3, batch_size=4, epochs=2, seed=1, verbose=0)
+    cut.fit(x[:7], y[:7], batch_size=4, epochs=2, seed=1, verbose=0)
+    assert weights(split) == weights(cut)
+    assert history.history["val_loss"][1] == pytest.approx(split.evaluate(x[7:], y[7:]), rel=1e-6)
+
+
+def test_shuffle_before_split_validates_on_rows_drawn_by_the_seed():
+    x, y = data(10)
+    model = linear(rate=0)
+    history = model.fit(x, y, validation_split=0.3, shuffle_before_split=True, seed=4, verbose=0)
+    order = np.random.Generator(np.random.PCG64(4)).permutation(10)
+    for name, rows in (("loss", order[:7]), ("val_loss", order[7:])):
+        assert history.history[name][0] == pytest.approx(model.evaluate(x[rows], y[rows]), rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "share"), [(5, 0.3), (10, 0.9), (100, 0.1), (3, 0.5)])
+def test_the_split_has_keras_row_counts(n, share):
+    x, y = data(n)
+    seen = []
+    model = linear()
+    model.fit(x, y, validation_split=share, batch_size=1, verbose=0, callbacks=[
+        callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))])
+    assert len(seen) == int(n * (1 - share) + 1e-9)
+
+
+def test_a_split_carries_sample_weights_along():
+    x, y = data(10)
+    w = np.arange(10) / 10
+    model = linear(rate=0)
+    history = model.fit(x, y, sample_weight=w, validation_split=0.4, verbose=0).history
+    assert history["val_loss"][0] == pytest.approx(
+        model.evaluate(x[6:], y[6:], sample_weight=w[6:]), rel=1e-6)
+
+
+# ---- weights by class -------------------------------------------------------------------------
+
+def classifier(loss="sparse_categorical_crossentropy"):
+    return linear(3, 3, loss=loss)
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_class_weight_is_a_sample_weight_by_label(one_hot):
+    x, _ = data(12)
+    labels = np.arange(12) % 3
+    table = {0: 0.5, 1: 2.0, 2: 1.0}
+    sample = np.linspace(0, 1, 12)
+    y = np.eye(3)[labels] if one_hot else labels
+    loss = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
+    found, expected = [], []
+    for given in (None, sample):
+        by_class = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(3, "softmax")])
+        by_class.compile("sgd", loss)
+        by_row = by_class.copy()
+        product = np.array([table[i] for i in labels]) * (1 if given is None else given)
+        by_class.fit(x, y, class_weight=table, sample_weight=given, seed=1, verbose=0)
+        by_row.fit(x, y, sample_weight=product, seed=1, verbose=0)
+        found.append(weights(by_class))
+        expected.append(weights(by_row))
+    assert found == expected
+
+
+def test_class_weight_does_not_count_in_validation():
+    x, _ = data(12)
+    y = np.arange(12) % 3
+    model = classifier()
+    history = model.fit(x, y, class_weight={0: 9, 1: 9, 2: 9}, validation_split=0.5,
+                        verbose=0).history
+    assert history["val_loss"][0] == pytest.approx(model.evaluate(x[6:], y[6:]), rel=1e-6)
+
+
+@pytest.mark.parametrize(("table", "message"), [
+    ({0: 1.0, 1: 1.0}, "no weight for class 2"), ({0: 1.0, 1: -1.0, 2: 1}, "not negative"),
+    ({"a": 1.0}, "as keys"), ({}, "must be a dict"), ([1, 1, 1], "must be a dict"),
+])
+def test_class_weights_that_do_not_fit_are_refused(table, message):
+    x, _ = data(12)
+    with pytest.raises((ValueError, TypeError), match=message):
+        classifier().fit(x, np.arange(12) % 3, class_weight=table, verbose=0)
+
+
+# ---- accumulation -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize("n", [24, 20, 13])
+def test_windows_equal_large_batches_to_the_last_short_one(n):
+    x, y = data(n)
+    large, windows = linear(), linear()
+    large.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+    windows.fit(x, y, batch_size=4, nbatch_logical=12, epochs=2, shuffle=False, verbose=0)
+    for a, b in zip(large.get_weights(), windows.get_weights(), strict=True):
+        assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
+    assert windows.compiled.trainer.n_updates == large.compiled.trainer.n_updates
+
+
+def test_a_window_that_an_error_left_open_is_forgotten():
+    x, y = data(12)
+
+    class Fail(callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise OSError
+
+    model, fresh = linear(), linear()
+    with pytest.raises(OSError):
+        model.fit(x + 5, y, batch_size=4, nbatch_logical=12, verbose=0, callbacks=[Fail()])
+    for m in (model, fresh):
+        m.fit(x, y, batch_size=4, nbatch_logical=12, shuffle=False, verbose=0)
+    assert weights(model) == weights(fresh)
+
+
+def test_optimizer_state_lives_on_between_calls_and_compile_forgets_it():
+    x, y = data()
+    once, twice, anew = linear(), linear(), linear()
+    for model in (once, twice, anew):
+        model.compile("adam", "mse")
+    once.fit(x, y, epochs=4, shuffle=False, verbose=0)
+    for model in (twice, anew):
+        model.fit(x, y, epochs=2, shuffle=False, verbose=0)
+    anew.compile("adam", "mse")
+    for model in (twice, anew):
+        model.fit(x, y, epochs=2, shuffle=False, verbose=0)
+    assert weights(once) == weights(twice) != weights(anew)
+
+
+# ---- sources ----------------------------------------------------------------------------------
+
+class Slices:
+    """An array that can only be sliced, as files can, and counts what is read at once."""
+
+    def __init__(self, array, fancy=True):
+        self.array, self.fancy = array, fancy
+        self.shape, self.dtype = array.shape, array.dtype
+        self.most = 0
+
+    def __getitem__(self, rows):
+        if not isinstance(rows, slice):
+            assert self.fancy and (np.diff(rows) > 0).all()
+        found = self.array[rows]
+        self.most = max(self.most, len(found))
+        return found
+
+    def __array__(self, *arguments, **options):
+        raise AssertionError("read as a whole")
+
+    def __len__(self):
+        return len(self.array)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_lazy_arrays_train_as_arrays_in_memory_and_are_never_read_whole(shuffle, workers):
+    x, y = data(1000)
+    expected, model = linear(), linear()
+    arguments = {"batch_size": 8, "epochs": 2, "shuffle": shuffle, "seed": 3,
+                 "validation_split": 0.2, "verbose": 0, "sample_weight": np.linspace(0, 1, 1000)}
+    h1 = expected.fit(x, y, **arguments).history
+    lazy = Slices(x)
+    h2 = model.fit(lazy, y, workers=workers, **arguments).history
+    assert weights(model) == weights(expected)
+    assert h1 == h2
+    assert lazy.most <= 16
+    assert model.predict(lazy).tobytes() == expected.predict(x).tobytes()
+    assert model.evaluate(lazy, Slices(y)) == expected.evaluate(x, y)
+
+
+def test_h5py_datasets(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    x, y = data(100)
+    expected, model = linear(), linear()
+    expected.fit(x, y, seed=1, batch_size=8, epochs=2, verbose=0)
+    with h5py.File(tmp_path / "data.h5", "w") as f:
+        f["x"], f["y"] = x, y
+        model.fit(f["x"], f["y"], seed=1, batch_size=8, epochs=2, verbose=0)
+        assert model.evaluate(f["x"], f["y"]) == expected.evaluate(x, y)
+    assert weights(model) == weights(expected)
+
+
+def test_labels_of_lazy_arrays_are_checked_before_training():
+    x, _ = data(10)
+    model = classifier()
+    before = weights(model)
+    with pytest.raises(ValueError, match="y holds 7 in row 9"):
+        model.fit(Slices(x), Slices(np.array([0, 1, 2] * 3 + [7])), shuffle=False, batch_size=2,
+                  verbose=0)
+    assert weights(model) == before
+
+
+def test_pandas_frames_and_series():
+    pandas = pytest.importorskip("pandas")
+    x, y = data(30)
+    frame = pandas.DataFrame({"a": x[:, 0], "b": x[:, 1].astype(np.float64), "c": x[:, 2]})
+    expected, model = linear(), linear()
+    expected.fit(x, y, seed=1, verbose=0)
+    model.fit(frame, pandas.Series(y), seed=1, verbose=0)
+    assert weights(model) == weights(expected)
+    with pytest.raises(TypeError, match="column 'd'"):
+        model.fit(frame.assign(d="text"), y, verbose=0)
+
+
+def test_masked_arrays_with_masked_elements_are_refused():
+    x, y = data(4)
+    with pytest.raises(ValueError, match="masked array with 1 masked"):
+        linear().fit(np.ma.masked_greater(x, np.sort(x.ravel())[-2]), y, verbose=0)
+
+
+def test_two_inputs_and_two_outputs_by_list_and_by_dict():
+    a, b = pyggml.Input((2,), name="a"), pyggml.Input((3,), name="b")
+    p = layers.Dense(1, name="p")(a)
+    q = layers.Dense(2, name="q")(b)
+    model = pyggml.Model([a, b], {"p": p, "q": q})
+    model.compile("sgd", {"p": "mse", "q": "mse"}, metrics={"q": ["mae"]},
+                  loss_weights={"p": 2.0, "q": 0.5})
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(9, 2)), rng.normal(size=(9, 3))]
+    y = [rng.normal(size=(9, 1)), rng.normal(size=(9, 2))]
+    other = model.copy()
+    h1 = model.fit(x, y, batch_size=4, seed=1, verbose=0, validation_split=0.4).history
+    h2 = other.fit({"b": x[1], "a": x[0]}, {"q": y[1], "p": y[0]}, batch_size=4, seed=1,
+                   verbose=0, validation_split=0.4).history
+    assert h1 == h2
+    assert weights(model) == weights(other)
+    assert list(h1) == ["loss", "p_loss", "q_loss", "q_mae", "val_loss", "val_p_loss",
+                        "val_q_loss", "val_q_mae"]
+    assert h1["loss"][0] == pytest.approx(2 * h1["p_loss"][0] + 0.5 * h1["q_loss"][0], rel=1e-6)
+
+
+def test_batches_of_metrics_equal_one_batch_of_them():
+    x, _ = data(3000)
+    y = np.arange(3000) % 3
+    model = linear(3, 3, rate=0, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    expected = (model.predict(x).argmax(axis=1) == y).mean()
+    for size in (7, 32, 2999):
+        history = model.fit(x, y, batch_size=size, verbose=0)
+        assert history.history["accuracy"] == [pytest.approx(expected, abs=1e-12)]
+        assert model.evaluate(x, y, size)[1] == pytest.approx(expected, abs=1e-12)
+
+
+# ---- arguments --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("arguments", "error"), [
+    ({"batch_size": 0}, ValueError), ({"batch_size": 2.5}, TypeError), ({"epochs": 1.5}, TypeError),
+    ({"verbose": 3}, ValueError), ({"validation_split": 1.0}, ValueError),
+    ({"validation_split": -0.1}, ValueError), ({"shuffle": "batch"}, TypeError),
+    ({"callbacks": [print]}, TypeError), ({"steps_per_epoch": 0}, ValueError),
+    ({"validation_freq": 0}, ValueError), ({"workers": -1}, ValueError), ({"seed": -1}, ValueError),
+    ({"nbatch_logical": 33}, ValueError), ({"validation_data": (1, 2, 3, 4)}, ValueError),
+    ({"validation_data": np.ones(3)}, ValueError),
+    ({"validation_split": 0.5, "validation_data": (1, 2)}, ValueError),
+])
+def test_bad_arguments_are_refused_by_name_and_change_nothing(arguments, error):
+    x, y = data()
+    model = linear()
+    before = weights(model)
+    with pytest.raises(error, match=next(iter(arguments)).split("_")[0]):
+        model.fit(x, y, **({"verbose": 0} | arguments))
+    assert weights(model) == before
+
+
+def test_steps_per_epoch_of_arrays():
+    x, y = data()
+    model = linear()
+    model.fit(x, y, batch_size=4, steps_per_epoch=2, verbose=0)
+    assert model.compiled.trainer.n_steps == 2
+    with pytest.warns(RuntimeWarning, match="gave 5 batches in epoch 0, but steps_per_epoch is 6"):
+        model.fit(x, y, batch_size=4, steps_per_epoch=6, verbose=0)
+
+
+def test_validation_freq_leaves_epochs_out():
+    x, y = data()
+    history = linear().fit(x, y, epochs=5, validation_split=0.2, validation_freq=2, verbose=0)
+    assert len(history.history["loss"]) == 5
+    assert len(history.history["val_loss"]) == 2
+
+
+# ---- progress ---------------------------------------------------------------------------------
+
+def test_lines_where_there_is_no_terminal(capsys):
+    x, y = data()
+    linear(metrics=["mae"]).fit(x, y, epochs=2)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[:2] for line in lines] == [["epoch", "1/2"], ["epoch", "2/2"]]
+    assert all(" loss " in line and " mae " in line and " lr 0.05" in line for line in lines)
+    linear().fit(x, y, verbose=0)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_bar_on_a_terminal():
+    import os
+    import pty
+
+    code = textwrap.dedent("""
+        import numpy as np, pyggml, threading
+        model = pyggml.Sequential([pyggml.Input((3,)), pyggml.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.ones((64, 3)), np.ones(64), epochs=2, batch_size=8)
+        assert threading.active_count() == 1
+    """)
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([sys.executable, "-c", code], stderr=theirs)
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        text += part
+    os.close(ours)
+    assert child.wait(60) == 0
+    shown = text.decode().replace("\r", "\n")
+    assert "epoch 1/2: 100%" in shown and "epoch 2/2: 100%" in shown
+    assert "8/8" in shown and "loss" in shown and "lr 0.001" in shown

@@ -1,0 +1,82 @@
+"""What the loop of fit costs in memory and time."""
+
+import statistics
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import pyggml
+from pyggml import layers
+
+pytestmark = pytest.mark.slow
+
+_epoch_of_a_map = textwrap.dedent("""
+    import resource, sys
+    import numpy as np, pyggml
+    pyggml.set_num_threads(1)
+    path, n, shuffle = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
+    resource.setrlimit(resource.RLIMIT_DATA, (600 << 20, 600 << 20))
+    x = np.memmap(path, np.float32, "r", shape=(n, 4096))
+    y = np.zeros(n, np.float32)
+    model = pyggml.Sequential([pyggml.Input((4096,)), pyggml.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=64, shuffle=shuffle, validation_split=0.1, verbose=0)
+    assert model.compiled.trainer.n_steps == -(-int(n * 0.9 + 1e-9) // 64)
+    model.evaluate(x, y)
+    assert model.predict(x).shape == (n, 1)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+""")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures as Linux does")
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_peak_memory_of_a_memory_map_does_not_depend_on_its_size(tmp_path, shuffle):
+    peaks = []
+    for size in (1 << 29, 1 << 31):
+        path = tmp_path / "x.bin"
+        with open(path, "wb") as f:
+            f.truncate(size)  # sparse: takes no room on the disk
+        child = subprocess.run(
+            [sys.executable, "-c", _epoch_of_a_map, path, str(size // (4 * 4096)), str(shuffle)],
+            capture_output=True, text=True, timeout=300)
+        assert child.returncode == 0, child.stderr
+        peaks.append(int(child.stdout) / 1024)
+    assert max(peaks) < 600
+    # The labels and the order of the rows do grow: by 3 and 1 MB.
+    assert abs(peaks[1] - peaks[0]) < 16
+
+
+def test_an_epoch_costs_at_most_a_tenth_more_than_its_steps():
+    threads = pyggml.get_num_threads()
+    pyggml.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    x = rng.random((6400, 784), dtype=np.float32)
+    y = rng.integers(0, 10, 6400)
+    model = pyggml.Sequential([pyggml.Input((784,)), layers.Dense(128, "relu"),
+                               layers.Dense(10, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
+    trainer = pyggml.Trainer(model, 32)
+
+    def steps():
+        for start in range(0, 6400, 32):
+            trainer.step(x[start:start + 32], y[start:start + 32])
+
+    def measure(function):
+        began = time.process_time()
+        function()
+        return time.process_time() - began
+
+    def epoch():
+        model.fit(x, y, verbose=1)
+
+    try:
+        steps()
+        epoch()
+        ratios = [measure(epoch) / measure(steps) for _ in range(7)]
+    finally:
+        pyggml.set_num_threads(threads)
+    assert statistics.median(ratios) <= 1.10, ratios
