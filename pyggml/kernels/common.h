@@ -40,4 +40,21 @@ PG_INLINE pg_int pg_min(pg_int a, pg_int b) { return a < b ? a : b; }
 PG_INLINE pg_int pg_max(pg_int a, pg_int b) { return a > b ? a : b; }
 PG_INLINE pg_int pg_ceil_div(pg_int a, pg_int b) { return (a + b - 1) / b; }
 
+PG_INLINE void pg_prefetch(const void *p) {
+#if defined(__GNUC__)
+    __builtin_prefetch(p);
+#else
+    (void)p;
+#endif
+}
+
+/* Into the second-level cache. */
+PG_INLINE void pg_prefetch_l2(const void *p) {
+#if defined(__GNUC__)
+    __builtin_prefetch(p, 0, 2);
+#else
+    (void)p;
+#endif
+}
+
 #endif

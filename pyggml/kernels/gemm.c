@@ -22,7 +22,8 @@ static int blas_can(const pg_gemm_args *g) {
 static int blas_is_faster(const pg_gemm_args *g) {
     if (!pg_blas_available() || !blas_can(g)) return 0;
     if (forced >= 0) return forced;
-    return pg_min(g->m, g->n) >= PG_GEMM_BLAS_MN && g->k >= PG_GEMM_BLAS_K;
+    return (double)g->m * (double)g->n * (double)g->k >= PG_GEMM_BLAS_WORK &&
+           pg_min(pg_min(g->m, g->n), g->k) >= PG_GEMM_BLAS_SIDE;
 }
 
 static void finish_rows(const pg_gemm_args *g, const float *bias, int act) {
@@ -204,12 +205,9 @@ int pg_gemm_batched(int ta, int tb, pg_int m, pg_int n, pg_int k, float alpha, c
 
 /* ---- gradient and step in one ---- */
 
-/* Rows and columns of a tile of the gradient: it stays in the first-level cache. */
-#define TILE_M 12
-#define TILE_N 512
-
 typedef struct {
     pg_gemm_args g;
+    const float *packed;
     const pg_step_params *p;
     float *w, *s1, *s2, *s3;
     int parts;
@@ -218,42 +216,28 @@ typedef struct {
 
 static void gemm_step_part(void *ctx, int part) {
     step_job *j = ctx;
-    pg_int b, e;
-    pg_part_range(j->g.m, TILE_M, j->parts, part, &b, &e);
-    float *t = pg_scratch(PG_SCRATCH_TILE, TILE_M * TILE_N * sizeof(float));
-    if (t == NULL) {
-        pg_store(&j->status, PG_ENOMEM);
-        return;
-    }
-    const pg_int n = j->g.n;
-    for (pg_int i = b; i < e; i += TILE_M)
-        for (pg_int c = 0; c < n; c += TILE_N) {
-            pg_gemm_args g = j->g;
-            g.m = pg_min(TILE_M, e - i), g.n = pg_min(TILE_N, n - c);
-            g.a += i * g.a_rs, g.b += c * g.b_cs;
-            g.c = t, g.c_rs = g.n;
-            int rc = pg_isa->gemm(&g);
-            if (rc != PG_OK) {
-                pg_store(&j->status, rc);
-                return;
-            }
-            /* Rows of the tile lie together only where it is as wide as w. */
-            pg_int runs = g.n == n ? 1 : g.m, len = g.n == n ? g.m * n : g.n;
-            for (pg_int r = 0; r < runs; r++) {
-                pg_int o = (i + r) * n + c;
-                pg_isa->step(j->p, len, j->w + o, t + r * g.n, j->s1 ? j->s1 + o : NULL,
-                             j->s2 ? j->s2 + o : NULL, j->s3 ? j->s3 + o : NULL);
-            }
-        }
+    pg_int b, e, o;
+    pg_part_range(j->g.m, 1, j->parts, part, &b, &e);
+    if (b == e) return;
+    pg_gemm_args g = j->g;
+    g.m = e - b, g.a += b * g.a_rs, o = b * g.n;
+    int rc = pg_isa->gemm_step(&g, j->packed, j->p, j->w + o, j->s1 ? j->s1 + o : NULL,
+                               j->s2 ? j->s2 + o : NULL, j->s3 ? j->s3 + o : NULL);
+    if (rc != PG_OK) pg_store(&j->status, rc);
 }
 
 int pg_gemm_step(int ta, int tb, pg_int m, pg_int n, pg_int k, const float *a, pg_int lda,
                  const float *b, pg_int ldb, const pg_step_params *p, float *w, float *s1, float *s2,
                  float *s3) {
+    if (m <= 0 || n <= 0) return PG_OK;
     step_job j = {.g = args_of(ta, tb, m, n, k, 1.0f, a, lda, b, ldb, 0.0f, NULL, n),
                   .p = p, .w = w, .s1 = s1, .s2 = s2, .s3 = s3};
+    float *packed = pg_scratch(PG_SCRATCH_ROWS, pg_isa->gemm_packed_size(k, n) * sizeof(float));
+    if (packed == NULL) return PG_ENOMEM;
+    pg_isa->gemm_pack(b, j.g.b_rs, j.g.b_cs, k, n, packed);
+    j.packed = packed;
     double work = (double)m * (double)n * ((double)k + 16.0);
-    j.parts = work < PG_GEMM_PARALLEL ? 1 : pg_parts(m, TILE_M);
+    j.parts = work < PG_GEMM_PARALLEL ? 1 : pg_parts(m, 4);
     pg_parallel(j.parts, gemm_step_part, &j);
     return (int)pg_load(&j.status);
 }

@@ -9,11 +9,9 @@
  */
 #include "isa_kernels.h"
 
+#include "gemm_pack.h"
 #include "gemm_table.h"
 #include "scratch.h"
-
-#define MR PG_MR
-#define NR (2 * VL)
 
 /* What happens to a finished tile. */
 typedef struct {
@@ -136,78 +134,6 @@ static tile_fn *const tiles[MR][2][2] = {
 PG_INLINE void tile(int rows, pg_int k, const float *s, pg_int rs, pg_int cs, const float *v,
                     pg_int v_rs, float *c, pg_int ldc, pg_int cols, const finish *f) {
     tiles[rows - 1][cols > VL][rs == 1](k, s, rs, cs, v, v_rs, c, ldc, cols, f);
-}
-
-/* ---- packing ---- */
-
-/* n <= VL vectors of VL along their own axis -> VL rows of width n, ld apart. */
-PG_INLINE void transpose_store(const float *src, pg_int src_ld, int n, pg_int along, float *dst,
-                               pg_int ld, int width) {
-#if defined(PG_HAVE_TRANSPOSE)
-    vf r[VL];
-    for (int i = 0; i < VL; i++)
-        r[i] = i < n ? v_load_upto(src + i * src_ld, along) : v_zero();
-    v_transpose(r);
-    int m = (int)pg_min(along, VL);
-    for (int j = 0; j < m; j++) v_storen(dst + j * ld, r[j], width);
-#else
-    int m = (int)pg_min(along, VL);
-    for (int j = 0; j < m; j++)
-        for (int i = 0; i < width; i++) dst[j * ld + i] = i < n ? src[i * src_ld + j] : 0.0f;
-#endif
-}
-
-/* x[k, n] -> panel [k][width], n <= width; columns beyond n are zero. */
-static void pack(const float *x, pg_int rs, pg_int cs, pg_int k, int n, int width, float *dst) {
-    if (cs == 1 && n == width && width == NR) {
-        for (pg_int p = 0; p < k; p++) {
-            v_store(dst + p * NR, v_load(x + p * rs));
-            v_store(dst + p * NR + VL, v_load(x + p * rs + VL));
-        }
-    } else if (cs == 1) {
-        for (pg_int p = 0; p < k; p++)
-            for (int j = 0; j < width; j += VL) {
-                vf r = n > j ? v_load_upto(x + p * rs + j, n - j) : v_zero();
-                v_store_upto(dst + p * width + j, r, width - j);
-            }
-    } else if (rs == 1) {
-        for (int j = 0; j < width; j += VL) {
-            int have = (int)pg_max(0, pg_min(n - j, VL)), w = (int)pg_min(width - j, VL);
-            for (pg_int p = 0; p < k; p += VL)
-                transpose_store(x + j * cs + p, cs, have, k - p, dst + p * width + j, width, w);
-        }
-    } else {
-        for (pg_int p = 0; p < k; p++)
-            for (int j = 0; j < width; j++) dst[p * width + j] = j < n ? x[p * rs + j * cs] : 0.0f;
-    }
-}
-
-/* Distance of the panels of a block: not a power of two, whose multiples share a cache set. */
-PG_INLINE pg_int panel_stride(pg_int k) { return NR * (k + (k % 2 == 0)); }
-
-/* Row-major x[k, n] -> panels [k][NR], the last one narrower if it can. Read along the rows, which
- * is the order that memory likes. */
-static void pack_rows(const float *x, pg_int rs, pg_int k, pg_int n, float *dst) {
-    const pg_int full = n / NR * NR, step = panel_stride(k);
-    pg_int p = 0;
-    for (; p + 4 <= k; p += 4) {
-        const float *r = x + p * rs;
-        float *d = dst + p * NR;
-        for (pg_int j = 0; j < full; j += NR, d += step)
-            for (int q = 0; q < 4; q++) {
-                v_store(d + q * NR, v_load(r + q * rs + j));
-                v_store(d + q * NR + VL, v_load(r + q * rs + j + VL));
-            }
-    }
-    for (; p < k; p++)
-        for (pg_int j = 0; j < full; j += NR) {
-            v_store(dst + j / NR * step + p * NR, v_load(x + p * rs + j));
-            v_store(dst + j / NR * step + p * NR + VL, v_load(x + p * rs + j + VL));
-        }
-    if (full < n) {
-        int w = (int)(n - full);
-        pack(x + full, rs, 1, k, w, w > VL ? NR : VL, dst + full / NR * step);
-    }
 }
 
 /* t[rows][NR] added into C transposed: C[j, i], j < cols. */
@@ -566,4 +492,42 @@ void PG_FN(gemm_packed)(pg_int m, pg_int n, pg_int k, const float *a, pg_int lda
                  ldc, cols, &f);
         }
     }
+}
+
+/* Columns of the gradient between product and step: long runs of memory, and still in the cache. */
+#define STEP_COLS 2048
+
+/* The step on w[m, n] with the gradient A B, B packed. While a tile of it is formed, what the step
+ * will read is on its way from memory. */
+int PG_FN(gemm_step)(const pg_gemm_args *g, const float *packed, const pg_step_params *p, float *w,
+                     float *s1, float *s2, float *s3) {
+    const finish f = {1.0f, 0.0f, NULL, 0, 1};
+    const pg_int n = g->n, k = g->k, count = pg_ceil_div(g->m, MR);
+    float *state[4] = {w, s1, s2, s3};
+    float *t = pg_scratch(PG_SCRATCH_TILE, (size_t)(MR * STEP_COLS) * sizeof(float));
+    float *s = pg_scratch(PG_SCRATCH_PACK_A, (size_t)(MR * k + VL) * sizeof(float));
+    if (t == NULL || s == NULL) return PG_ENOMEM;
+    for (pg_int r = 0; r < count; r++) {
+        pg_int i = row_of(g->m, count, r);
+        int rows = (int)(row_of(g->m, count, r + 1) - i);
+        pack(g->a + i * g->a_rs, g->a_cs, g->a_rs, k, rows, rows, s);
+        for (pg_int j0 = 0; j0 < n; j0 += STEP_COLS) {
+            pg_int nb = pg_min(STEP_COLS, n - j0);
+            for (pg_int j = 0; j < nb; j += NR) {
+                pg_int cols = pg_min(NR, nb - j);
+                for (int q = 0; q < 4; q++)
+                    for (int x = 0; state[q] && x < rows; x++)
+                        for (pg_int y = 0; y < NR; y += 16)
+                            pg_prefetch_l2(state[q] + (i + x) * n + j0 + pg_min(j + y, nb - 1));
+                tile(rows, k, s, 1, rows, packed + (j0 + j) * k, cols > VL ? NR : VL, t + j,
+                     STEP_COLS, cols > VL ? NR : VL, &f);
+            }
+            for (int x = 0; x < rows; x++) {
+                pg_int o = (i + x) * n + j0;
+                PG_FN(step)(p, nb, w + o, t + x * STEP_COLS, s1 ? s1 + o : NULL,
+                            s2 ? s2 + o : NULL, s3 ? s3 + o : NULL);
+            }
+        }
+    }
+    return PG_OK;
 }

@@ -18,9 +18,15 @@
 /* Up to so many rows (with 16 lanes) a product of two operands contiguous along K is dot products. */
 #define PG_GEMM_DOT_ROWS 4
 
-/* The BLAS, where there is one, from these sizes on. */
-#define PG_GEMM_BLAS_MN 512
-#define PG_GEMM_BLAS_K 512
+/* The BLAS, where there is one, from so many multiply-adds and so long a shortest side on. On x86-64
+ * ours are as fast on large products and faster on the others; elsewhere this is a guess. */
+#if defined(__x86_64__) || defined(_M_X64)
+#define PG_GEMM_BLAS_WORK 1e9
+#define PG_GEMM_BLAS_SIDE 512
+#else
+#define PG_GEMM_BLAS_WORK 2e5
+#define PG_GEMM_BLAS_SIDE 8
+#endif
 
 /* K is shared out, with partial results, where the result is at most so large and K so long for
  * each thread. */

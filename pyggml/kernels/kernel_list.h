@@ -18,6 +18,9 @@
     X(void, gemm_packed,                                                                          \
       (pg_int m, pg_int n, pg_int k, const float *a, pg_int lda, const float *packed, float beta, \
        float *c, pg_int ldc))                                                                     \
+    X(int, gemm_step,                                                                             \
+      (const pg_gemm_args *g, const float *packed, const pg_step_params *p, float *w, float *s1,  \
+       float *s2, float *s3))                                                                     \
     /* steps.h */                                                                                 \
     X(void, step,                                                                                 \
       (const pg_step_params *p, pg_int n, float *w, const float *g, float *s1, float *s2,         \

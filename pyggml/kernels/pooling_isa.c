@@ -2,7 +2,7 @@
 #include "isa_kernels.h"
 
 /* The greater of a and b; NaN if one is. */
-PG_INLINE float greater(float a, float b) { return (a >= b) | (a != a) ? a : b; }
+PG_INLINE float greater(float a, float b) { return ((a >= b) | (a != a)) ? a : b; }
 
 /* Window of output r: [*b, *e) of size. */
 PG_INLINE void window(pg_int r, pg_int stride, pg_int pad, pg_int k, pg_int size, pg_int *b,
@@ -53,10 +53,10 @@ void PG_FN(max_pool_backward)(const pg_pool2d *p, const float *x, const float *d
                 float m0 = greater(x0, x1), m1 = greater(x2, x3), d = g[c];
                 int top = (m0 >= m1) | (m0 != m0), l0 = (x0 >= x1) | (x0 != x0);
                 int l1 = (x2 >= x3) | (x2 != x2);
-                da[2 * c] = top & l0 ? d : 0.0f;
-                da[2 * c + 1] = top & (l0 ^ 1) ? d : 0.0f;
-                db[2 * c] = (top ^ 1) & l1 ? d : 0.0f;
-                db[2 * c + 1] = (top ^ 1) & (l1 ^ 1) ? d : 0.0f;
+                da[2 * c] = (top & l0) ? d : 0.0f;
+                da[2 * c + 1] = (top & (l0 ^ 1)) ? d : 0.0f;
+                db[2 * c] = ((top ^ 1) & l1) ? d : 0.0f;
+                db[2 * c + 1] = ((top ^ 1) & (l1 ^ 1)) ? d : 0.0f;
             }
         }
         return;

@@ -21,6 +21,21 @@ static pg_int slot(const pg_rnn *r) {
     return r->kind == PG_RNN_LSTM ? 6 : r->kind == PG_RNN_GRU ? 4 : 0;
 }
 
+/* Distances in the workspace. The LSTM's goes by time first, as it is written and read; the GRU's by
+ * rows, as the product for its kernel's gradient needs it. */
+static pg_int slot_row(const pg_rnn *r) {
+    return r->kind == PG_RNN_LSTM ? slot(r) * r->h : r->t * slot(r) * r->h;
+}
+static pg_int slot_step(const pg_rnn *r) {
+    return r->kind == PG_RNN_LSTM ? r->n * slot(r) * r->h : slot(r) * r->h;
+}
+
+/* Rows of n floats, ld apart, on their way to the cache while a product is formed. */
+static void fetch_rows(const float *p, pg_int rows, pg_int ld, pg_int n) {
+    for (pg_int i = 0; i < rows; i++)
+        for (pg_int j = 0; j < n; j += 16) pg_prefetch_l2(p + i * ld + j);
+}
+
 size_t pg_rnn_workspace(const pg_rnn *r) {
     return (size_t)(r->n * r->t * r->h) * (size_t)slot(r);
 }
@@ -62,13 +77,14 @@ static void forward_part(void *ctx, int part) {
         pg_store(&j->status, PG_ENOMEM);
         return;
     }
-    float *ws0 = j->ws ? j->ws + b * T * w : z + rows * g;
-    const pg_int ws_row = j->ws ? T * w : w, ws_step = j->ws ? w : 0;
+    float *ws0 = j->ws ? j->ws + b * slot_row(r) : z + rows * g;
+    const pg_int ws_row = j->ws ? slot_row(r) : w, ws_step = j->ws ? slot_step(r) : 0;
     for (pg_int i = 0; i < T; i++) {
         const pg_int t = time_of(r, i), tp = i > 0 ? time_of(r, i - 1) : 0;
         const float *hp = i > 0 ? j->hseq + (b * T + tp) * h : j->h0 ? j->h0 + b * h : NULL;
         const pg_int hp_row = i > 0 ? T * h : h;
         const int two = r->kind == PG_RNN_GRU && !r->reset_after;
+        fetch_rows(j->xw + (b * T + t) * g, rows, T * g, g);
         if (hp) recur(j, hp, hp_row, rows, two ? 2 * h : g, j->packed, z, g);
         else memset(z, 0, (size_t)(rows * g) * sizeof(float));
         for (pg_int n = 0; n < rows; n++) {
@@ -134,6 +150,7 @@ static void backward_part(void *ctx, int part) {
         return;
     }
     float *dc = dh + rows * h, *q = dc + rows * h;
+    const pg_int ws_row = slot_row(r), ws_step = slot_step(r);
     if (j->dh_last) memcpy(dh, j->dh_last + b * h, all);
     else memset(dh, 0, all);
     if (j->dc_last) memcpy(dc, j->dc_last + b * h, all);
@@ -146,10 +163,10 @@ static void backward_part(void *ctx, int part) {
         for (pg_int n = 0; n < rows; n++) {
             const pg_int cell = (b + n) * T + t;
             const float *p = hp ? hp + n * hp_row : NULL;
-            float *ws = j->ws + cell * w, *d = dh + n * h;
+            float *ws = j->ws + (b + n) * ws_row + t * ws_step, *d = dh + n * h;
             if (j->dhseq) pg_isa->axpby(h, 1.0f, d, 1.0f, j->dhseq + cell * h, d);
             if (r->kind == PG_RNN_LSTM) {
-                const float *c = i > 0 ? j->ws + ((b + n) * T + tp) * w + 4 * h
+                const float *c = i > 0 ? j->ws + (b + n) * ws_row + tp * ws_step + 4 * h
                                        : j->c0 ? j->c0 + (b + n) * h : NULL;
                 pg_isa->lstm_cell_backward(h, ws, c, d, dc + n * h, dz + n * T * g);
             } else if (r->kind == PG_RNN_GRU) {
@@ -157,6 +174,11 @@ static void backward_part(void *ctx, int part) {
             } else {
                 pg_isa->simple_cell_backward(h, j->hseq_in + cell * h, d, dz + n * T * g);
             }
+        }
+        if (i > 0) {
+            if (j->dhseq) fetch_rows(j->dhseq + (b * T + tp) * h, rows, T * h, h);
+            fetch_rows(j->ws + b * ws_row + tp * ws_step, rows, ws_row, w);
+            fetch_rows(j->dxw + (b * T + tp) * g, rows, T * g, g);
         }
         if (r->kind != PG_RNN_GRU) {
             pg_isa->gemm_packed(rows, h, g, dz, T * g, j->packed, 0.0f, dh, h);

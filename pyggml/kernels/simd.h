@@ -33,14 +33,6 @@
 #include "simd_scalar.h"
 #endif
 
-PG_INLINE void pg_prefetch(const void *p) {
-#if defined(__GNUC__)
-    __builtin_prefetch(p);
-#else
-    (void)p;
-#endif
-}
-
 /* min(n - i, VL) lanes from p on; lanes beyond are zero. */
 PG_INLINE vf v_load_upto(const float *p, ptrdiff_t left) {
     return left >= VL ? v_load(p) : v_loadn(p, (int)left);
