@@ -12,6 +12,8 @@ check_cpu()
 
 from pyggml import (  # noqa: E402 - only after the library is known to fit
     activations,
+    checkpoints,
+    hpc,
     initializers,
     layers,
     losses,
@@ -19,17 +21,23 @@ from pyggml import (  # noqa: E402 - only after the library is known to fit
     ops,
     optimizers,
     regularizers,
+    saving,
 )
 from pyggml._random import set_seed  # noqa: E402
 from pyggml._snapshot import Snapshot, snapshot_free  # noqa: E402
 from pyggml._trainer import Trainer  # noqa: E402
 from pyggml._variable import Variable  # noqa: E402
+from pyggml.config import config, show_config  # noqa: E402
+from pyggml.foreign import load_keras_weights, load_torch_state_dict  # noqa: E402
 from pyggml.history import History  # noqa: E402
 from pyggml.layers.input import Input  # noqa: E402
 from pyggml.models import Model, Sequential  # noqa: E402
+from pyggml.saving import FileFormatError, load_model  # noqa: E402
 
 __all__ = [
-    "History", "Input", "Model", "Sequential", "Snapshot", "Trainer", "Variable", "activations",
-    "get_num_threads", "initializers", "layers", "losses", "metrics", "ops", "optimizers",
-    "regularizers", "set_num_threads", "set_seed", "snapshot_free",
+    "FileFormatError", "History", "Input", "Model", "Sequential", "Snapshot", "Trainer",
+    "Variable", "activations", "checkpoints", "config", "get_num_threads", "hpc", "initializers",
+    "layers", "load_keras_weights", "load_model", "load_torch_state_dict", "losses", "metrics",
+    "ops", "optimizers", "regularizers", "saving", "set_num_threads", "set_seed", "show_config",
+    "snapshot_free",
 ]

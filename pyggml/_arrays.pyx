@@ -1,8 +1,6 @@
 # cython: language_level=3
 """Rows of the caller's arrays, copied straight into ggml's input tensors."""
 
-import sys
-
 import numpy as np
 
 from libc.stdint cimport int32_t, int64_t

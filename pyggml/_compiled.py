@@ -15,9 +15,10 @@ class Compiled:
         self.metrics = metrics_given
         self.criterion = None
         self.trainer = None
+        self.training_state = None  # of a file, until there is a trainer to take it
 
     def __getstate__(self):
-        return vars(self) | {"trainer": None}
+        return vars(self) | {"trainer": None, "training_state": None}
 
     def fit_to(self, program):
         """Match the arguments with the outputs of a program."""

@@ -2,7 +2,7 @@
 
 import math
 
-from pyggml import losses, ops
+from pyggml import _loss_kernels, losses, ops
 from pyggml._program import split
 from pyggml._slot import Slot
 
@@ -74,19 +74,30 @@ class Criterion:
             source = graph.keep(output.made_from if linked else output)
             slot = self._label_slot(graph, loss, output, i)
             label = None if slot is None else slot.tensor
-            values = (loss.values_linked if linked else loss.values)(label, source)
-            if values.shape[0] != graph.batch_size:
-                raise ValueError(f"loss {loss.name!r} must return a tensor whose first axis is "
-                                 f"the batch of {graph.batch_size}, got shape {values.shape}")
-            n = loss.divisor(values.shape)
+            kernel = None if label is None else _loss_kernels.kernel_of(loss, linked)
+            values = None
+            if kernel is None or not graph.fused:
+                values = (loss.values_linked if linked else loss.values)(label, source)
+                if values.shape[0] != graph.batch_size:
+                    raise ValueError(f"loss {loss.name!r} must return a tensor whose first axis "
+                                     f"is the batch of {graph.batch_size}, got shape "
+                                     f"{values.shape}")
+            shape = source.shape if values is None else values.shape
+            n = loss.divisor(shape)
+            weight = None
             if self.mask is not None:
-                shape = values.shape if self.mask == "elements" else (
-                    (graph.batch_size,) + (1,) * (len(values.shape) - 1))
+                if self.mask == "rows":
+                    shape = (graph.batch_size,) + (1,) * (len(shape) - 1)
                 weight = graph.input(shape, name="weight")
                 built.weights.append(Slot(weight, self.label("sample_weight", i), "weight",
                                           row_shape=() if self.mask == "rows" else None))
-                values = ops.multiply(values, weight)
-            part = graph.keep(ops.affine(ops.sum(values), 1 / n))
+            if values is None:
+                part = _loss_kernels.fuse(kernel, loss, label, source, weight, self.mask, 1 / n)
+            else:
+                if weight is not None:
+                    values = ops.multiply(values, weight)
+                part = ops.affine(ops.sum(values), 1 / n)
+            part = graph.keep(part)
             built.labels_of.append(slot)
             if slot is not None:
                 built.labels.append(slot)

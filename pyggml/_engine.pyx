@@ -51,7 +51,8 @@ cdef class Engine:
         shared, locks = _shared(share, self.program, self.names)
         self.bindings = {} if in_place else {
             v: shared.get(v) or v.clone() for v in self.program.variables}
-        # What is frozen later, for another trainer on the same layers, goes on training in this.
+        # What is frozen later, for another trainer on the same layers, goes on training in this;
+        # only the trainer of ``fit`` follows.
         self.moving = frozenset([v for v in self.program.variables if v.trainable])
         self.trained = [self.bindings.get(v, v) for v in self.program.variables
                         if v in self.moving]
@@ -163,9 +164,7 @@ cdef class Engine:
     cdef float run(self, TrainGraph g, int64_t rows) except? -1:
         """Compute on what lies in the input tensors; return the loss."""
         cdef float loss
-        if g.n_masks:
-            with nogil:
-                g.draw_masks(self.seed, self.steps)
+        g.draw_masks(self.seed, self.steps)
         if g.accumulating:
             loss = g.evaluate(<float>(<double>rows / self.batch_size))
             self.steps += 1
@@ -233,8 +232,7 @@ cdef class Engine:
                             intake.fill(rows, 0, n, &index[at, 0])
                             if weighted:
                                 intake.clean()
-                            if g.n_masks:
-                                g.draw_masks(self.seed, self.steps)
+                            g.draw_masks(self.seed, self.steps)
                             if not accumulating:
                                 memcpy(decayed, table + (at - first) * 2 * _N_PARAMS,
                                        _N_PARAMS * sizeof(float))
@@ -257,6 +255,7 @@ cdef class Engine:
                 finally:
                     if lock is not None:
                         lock.release()
+                g.graph.lowered.check()
                 if not finished:
                     g.raise_unfinished()
                 if accumulating and self.window_rows >= self.nbatch_logical:
@@ -356,6 +355,122 @@ cdef class Engine:
         with self.lock:
             self.alive()
             return self.lock, {v: self.bindings.get(v, v) for v in self.program.variables}
+
+    # -- what checkpoints hold -------------------------------------------------------------
+
+    def _get_state(self, use=None):
+        """Return scalars and Variables that together determine the rest of the training.
+
+        The Variables are the trainer's own. ``use``, if given, is called with the result while
+        no step can run, and what it returns is returned.
+        """
+        with self.lock:
+            self.alive()
+            names = self.compiled.weight_names
+            by_own = {self.bindings.get(v, v): name for v, name in names.items()}
+            gradients = {}
+            if self.window_rows:
+                gradients = {by_own[v]: self.gradients_sum[v] for v in self.trained}
+            state = {
+                "optimizer": self.optimizer,
+                "batch_size": self.batch_size,
+                "nbatch_logical": self.nbatch_logical,
+                "mask": self.criterion.mask,
+                "weight_decay": self.weight_decay,
+                "steps": self.steps,
+                "updates": self.updates,
+                "window_rows": self.window_rows,
+                "seed": self.seed,
+                "warned": self.warned,
+                "weights": {name: v for v, name in by_own.items()},
+                "slots": {by_own[v]: self.slots[v] for v in self.trained},
+                "gradients": gradients,
+            }
+            return state if use is None else use(state)
+
+    def _set_state(self, state, fill):
+        """Take over a state; nothing is changed unless all of it fits.
+
+        Parameters
+        ----------
+        state : dict
+            As :meth:`_get_state` returns it, with anything that has a ``shape`` in place of the
+            Variables. Weights that are left out stay as they are.
+        fill : callable
+            Called with a list of (Variable, source): sets the Variables.
+
+        Raises
+        ------
+        ValueError
+            Another optimizer, other weights by name or shape, counters that cannot be.
+        """
+        with self.lock:
+            self.alive()
+            names = self.compiled.weight_names
+            by_name = {name: self.bindings.get(v, v) for v, name in names.items()}
+            trained = {name: v for name, v in by_name.items() if v in self.slots}
+            config, given = self.optimizer.get_config(), state["optimizer"].get_config()
+            for key in ("learning_rate", "weight_decay"):
+                config.pop(key, None)
+                given.pop(key, None)
+            if type(state["optimizer"]) is not type(self.optimizer) or config != given:
+                raise ValueError(f"the state is one of {state['optimizer']!r}, but the model was "
+                                 f"compiled with {self.optimizer!r}")
+            pairs = []
+            weights = state["weights"] or {}
+            gradients = state["gradients"]
+            _same_names("weights", weights, by_name if weights else {})
+            _same_names("moments", state["slots"], trained)
+            _same_names("gradients", gradients, trained if state["window_rows"] else {})
+            for name, source in weights.items():
+                pairs.append((by_name[name], source))
+            for name, sources in state["slots"].items():
+                if len(sources) != len(self.slots[trained[name]]):
+                    raise ValueError(f"{name!r} has {len(sources)} moments instead of "
+                                     f"{len(self.slots[trained[name]])}")
+                pairs += zip(self.slots[trained[name]], sources)
+            batches = (state["batch_size"], state["nbatch_logical"])
+            if state["window_rows"] and batches != (self.batch_size, self.nbatch_logical):
+                raise ValueError("gradients of an unfinished window were saved with batch_size "
+                                 f"and nbatch_logical {batches}, not "
+                                 f"{(self.batch_size, self.nbatch_logical)}")
+            counters = [state["steps"], state["updates"], state["window_rows"], state["seed"]]
+            if any(n < 0 or n >= 1 << 63 for n in counters):
+                raise ValueError(f"counters must be in [0, 2**63), got {counters}")
+            if state["window_rows"] >= self.nbatch_logical:
+                raise ValueError(f"{state['window_rows']} rows in a window of "
+                                 f"{self.nbatch_logical}")
+            decay = _within(state["weight_decay"], "weight_decay", 0, 1)
+            schedule = getattr(state["optimizer"], "schedule", None)
+            rate = (state["optimizer"].learning_rate if schedule is None
+                    else copy.deepcopy(schedule))
+            if gradients and self.gradients_sum is None:
+                self.gradients_sum = like(self.trained)
+            for name, source in gradients.items():
+                pairs.append((self.gradients_sum[trained[name]], source))
+            for variable, source in pairs:
+                if tuple(source.shape) != variable.shape:
+                    raise ValueError(f"{variable.name!r} has shape {variable.shape}, the state "
+                                     f"{tuple(source.shape)}")
+            fill(pairs)
+            if not gradients and self.gradients_sum is not None:
+                for v in self.trained:
+                    (<Variable>self.gradients_sum[v]).zero()
+            self.optimizer.learning_rate = rate
+            self.optimizer.weight_decay = state["optimizer"].weight_decay
+            self.weight_decay = decay
+            self.steps, self.updates, self.window_rows, self.seed = counters
+            self.warned = state["warned"]
+            if schedule is not None:
+                self.optimizer.follow_schedule(self.updates)
+
+
+def _same_names(what, given, wanted):
+    missing = sorted(set(wanted) - set(given))
+    unknown = sorted(set(given) - set(wanted))
+    if missing or unknown:
+        raise ValueError(f"the {what} of the state are not the model's: missing {missing}, "
+                         f"unknown {unknown}")
 
 
 cdef int _write(values, float * target) except -1:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
 cimport numpy as cnp
@@ -15,6 +15,7 @@ cimport numpy as cnp
 from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Graph, Tensor
+from pyggml._lowering cimport begin_compute, end_compute
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
@@ -69,6 +70,7 @@ cdef class ForwardGraph:
         # Results that are inputs, weights or views get memory of their own.
         self.outputs = [self.graph.keep(out) for out in outputs]
         self.graph.allocate()
+        self.graph.lower()
         size = 2 * self.graph.capacity
         self.results = Context(0, size, 1)
         self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
@@ -77,20 +79,24 @@ cdef class ForwardGraph:
         if self.loss is not None:
             out = self.loss.total
             _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
-        self.scheduler = Scheduler(size)
+        self.scheduler = Scheduler(size, self.graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
         self.graph.seal()
 
     cdef int compute(self) except -1:
         cdef _ggml.ggml_status status
+        cdef uint64_t denormals
         lock = self.scheduler.enter_compute()
         try:
             with nogil:
+                denormals = begin_compute()
                 status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
+                end_compute(denormals)
         finally:
             if lock is not None:
                 lock.release()
+        self.graph.lowered.check()
         if status != _ggml.GGML_STATUS_SUCCESS:
             raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")
         return 0

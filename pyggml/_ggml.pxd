@@ -18,7 +18,15 @@ cdef extern from "ggml.h" nogil:
 
     enum ggml_type:
         GGML_TYPE_F32
+        GGML_TYPE_F16
+        GGML_TYPE_Q8_0
+        GGML_TYPE_Q4_K
+        GGML_TYPE_I8
+        GGML_TYPE_I16
         GGML_TYPE_I32
+        GGML_TYPE_I64
+        GGML_TYPE_F64
+        GGML_TYPE_BF16
 
     enum ggml_prec:
         GGML_PREC_DEFAULT
@@ -94,6 +102,18 @@ cdef extern from "ggml.h" nogil:
     size_t ggml_nbytes(const ggml_tensor * tensor)
     bint ggml_is_contiguous(const ggml_tensor * tensor)
     size_t ggml_tensor_overhead()
+    int64_t ggml_blck_size(ggml_type type)
+    size_t ggml_type_size(ggml_type type)
+    size_t ggml_row_size(ggml_type type, int64_t ne)
+    size_t ggml_quantize_chunk(ggml_type type, const float * src, void * dst, int64_t start,
+                               int64_t nrows, int64_t n_per_row, const float * imatrix)
+
+    ctypedef void (*ggml_to_float_t)(const void * x, float * y, int64_t k) noexcept
+
+    struct ggml_type_traits:
+        ggml_to_float_t to_float
+
+    const ggml_type_traits * ggml_get_type_traits(ggml_type type)
 
     ggml_context * ggml_init(ggml_init_params params)
     void ggml_free(ggml_context * ctx)
@@ -138,6 +158,7 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_scale(ggml_context * ctx, ggml_tensor * a, float s)
     ggml_tensor * ggml_scale_bias(ggml_context * ctx, ggml_tensor * a, float s, float b)
     ggml_tensor * ggml_cont(ggml_context * ctx, ggml_tensor * a)
+    ggml_tensor * ggml_get_rows(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     ggml_tensor * ggml_reshape_4d(ggml_context * ctx, ggml_tensor * a, int64_t ne0, int64_t ne1,
                                   int64_t ne2, int64_t ne3)
     ggml_tensor * ggml_view_4d(ggml_context * ctx, ggml_tensor * a, int64_t ne0, int64_t ne1,
@@ -148,11 +169,6 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_soft_max(ggml_context * ctx, ggml_tensor * a)
     ggml_tensor * ggml_pool_2d(ggml_context * ctx, ggml_tensor * a, ggml_op_pool op, int k0,
                                int k1, int s0, int s1, float p0, float p1)
-    ctypedef void (*ggml_custom_op_t)(ggml_tensor * dst, int ith, int nth,
-                                      void * userdata) noexcept
-    ggml_tensor * ggml_custom_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1,
-                                 int64_t ne2, int64_t ne3, ggml_tensor ** args, int n_args,
-                                 ggml_custom_op_t fun, int n_tasks, void * userdata)
     ggml_tensor * ggml_acc(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, size_t nb1,
                            size_t nb2, size_t nb3, size_t offset)
     ggml_tensor * ggml_set(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b, size_t nb1,
@@ -164,6 +180,12 @@ cdef extern from "ggml.h" nogil:
                               ggml_type dst_type)
     ggml_tensor * ggml_diag_mask_inf(ggml_context * ctx, ggml_tensor * a, int n_past)
     ggml_tensor * ggml_rms_norm(ggml_context * ctx, ggml_tensor * a, float eps)
+    ctypedef void (*ggml_custom_op_t)(ggml_tensor * dst, int ith, int nth,
+                                      void * userdata) noexcept
+    ggml_tensor * ggml_custom_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1,
+                                 int64_t ne2, int64_t ne3, ggml_tensor ** args, int n_args,
+                                 ggml_custom_op_t fun, int n_tasks, void * userdata)
+    ggml_tensor * ggml_cross_entropy_loss(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     ggml_tensor * ggml_opt_step_adamw(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,
                                       ggml_tensor * m, ggml_tensor * v, ggml_tensor * params)
     ggml_tensor * ggml_opt_step_sgd(ggml_context * ctx, ggml_tensor * a, ggml_tensor * grad,

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
+from pyggml._lowering cimport Carriers, Lowered
 from pyggml._runtime cimport Buffer, Context
 from pyggml._variable cimport Variable
 
@@ -29,6 +30,10 @@ cdef class Graph:
     cdef readonly dict aliases
     cdef readonly list variables
     cdef readonly list masks
+    cdef readonly bint fused
+    cdef Carriers carriers
+    cdef Lowered lowered
+    cdef int lower(self) except -1
     cdef readonly list penalties
     cdef list owners
     cdef readonly list constants

@@ -13,8 +13,21 @@ from libc.stdint cimport INT32_MAX, int64_t
 from libc.string cimport memcpy
 
 from pyggml cimport _ggml
+from pyggml._lowering cimport Carriers, lower
 from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
+
+
+from pyggml._lowering import ACTIVATIONS, enabled
+
+
+cdef extern from "activations.h" nogil:
+    enum:
+        PG_ACT_RELU
+        PG_ACT_SIGMOID
+        PG_ACT_TANH
+        PG_ACT_SOFTPLUS
+        PG_ACT_SILU
 
 
 class GraphFull(Exception):
@@ -96,6 +109,8 @@ cdef class Graph:
         self.aliases = {}
         self.variables = []
         self.masks = []
+        self.fused = enabled()
+        self.carriers = Carriers()
         self.penalties = []
         self.constants = []
         self.zero_tensors = {}
@@ -219,6 +234,11 @@ cdef class Graph:
         self.awaited = done
         self.updates.append((self.bindings.get(variable, variable), kept))
 
+    cdef int lower(self) except -1:
+        """Rewrite the nodes to kernels, once the graph is complete."""
+        self.lowered = lower(self.compute.ptr, self.inputs.ptr, self.carriers)
+        return 0
+
     cdef int seal(self) except -1:
         """Nothing is added any more: let go of tensors, which refer to the graph.
 
@@ -254,6 +274,66 @@ cdef _ggml.ggml_tensor * _new(Context context, tuple shape, _ggml.ggml_type type
     return _ggml.ggml_new_tensor(context.ptr, type, 4, ne)
 
 
+def dropout(x, double rate):
+    """Multiply by a fresh inverted-dropout mask at every step.
+
+    Parameters
+    ----------
+    x : Tensor
+    rate : float
+        In [0, 1): the share of elements that become 0; the others are scaled up.
+    """
+    cdef Tensor a = _real(x)
+    if not a.graph.fused:
+        return multiply(a, a.graph.mask(a.shape, rate))
+    cdef Tensor key = _same(a)
+    a.graph.reserve(1)
+    a.graph.carriers.dropout(key.ptr, <float>rate)
+    return a.graph.wrap(_ggml.ggml_silu(a.graph.compute.ptr, key.ptr), a.shape, a.requires_grad)
+
+
+def fused_loss(pred, labels, weights, int kind, params, double scale, bint weight_rows):
+    """Return ``scale * sum(weights * l(pred, labels))`` as one node, or None without kernels.
+
+    Parameters
+    ----------
+    pred, labels : Tensor of the same shape
+    weights : Tensor or None
+    kind : int
+        Of the kernels' losses.
+    params : tuple of two float
+    scale : float
+    weight_rows : bool
+        Whether weights are one a row.
+
+    Returns
+    -------
+    Tensor of shape (1,) or None
+    """
+    cdef Tensor p = _contiguous(_real(pred))
+    cdef Tensor y = _contiguous(_real(labels))
+    cdef Tensor w = None if weights is None else _contiguous(_real(weights))
+    cdef _ggml.ggml_tensor * key = y.ptr
+    cdef _ggml.ggml_tensor * joint[2]
+    cdef Graph graph = p.graph
+    if not graph.fused or p.shape != y.shape:
+        return None
+    graph.reserve(2)
+    # Each loss needs a key of its own, and weights must be part of the graph.
+    joint[0] = y.ptr
+    joint[1] = NULL if w is None else w.ptr
+    key = _ggml.ggml_custom_4d(
+        graph.compute.ptr, _ggml.GGML_TYPE_F32, p.ptr.ne[0], p.ptr.ne[1], p.ptr.ne[2],
+        p.ptr.ne[3], joint, 1 if w is None else 2, _never_run, 1, NULL)
+    graph.carriers.loss(key, kind, params[0], params[1], scale, y.ptr, joint[1], weight_rows)
+    return graph.wrap(_ggml.ggml_cross_entropy_loss(graph.compute.ptr, p.ptr, key), (1,),
+                      p.requires_grad)
+
+
+cdef void _never_run(_ggml.ggml_tensor * dst, int ith, int nth, void * userdata) noexcept nogil:
+    pass
+
+
 # ---- checks -------------------------------------------------------------------------------
 
 cdef Tensor _tensor(x, Tensor like=None, str name="x"):
@@ -287,6 +367,24 @@ cdef Tensor _contiguous(Tensor t):
         return t
     t.graph.reserve(1)
     return t.graph.wrap(_ggml.ggml_cont(t.graph.compute.ptr, t.ptr), t.shape, t.requires_grad)
+
+
+cdef Tensor _same(Tensor t):
+    """A RESHAPE to the same shape: its backward pass makes the gradient contiguous.
+
+    PERMUTE's gradient is not, and REPEAT_BACK, among others, ends the process on such a one.
+    """
+    t.graph.reserve(2)
+    t = _contiguous(t)
+    return t.graph.wrap(
+        _ggml.ggml_reshape_4d(t.graph.compute.ptr, t.ptr, t.ptr.ne[0], t.ptr.ne[1], t.ptr.ne[2],
+                              t.ptr.ne[3]),
+        t.shape, t.requires_grad)
+
+
+def contiguous(x):
+    """Return x with its elements in row-major order."""
+    return _contiguous(_tensor(x))
 
 
 def _axis(axis, int ndim, str name="axis"):
@@ -472,6 +570,8 @@ def exp(x):
 
 def silu(x):
     """Return ``x * sigmoid(x)``."""
+    if _real(x).graph.fused:
+        return _carried(x, PG_ACT_SILU, 0.0, "silu")
     return _named(_unary(_ggml.ggml_silu, x), "silu", x)
 
 
@@ -485,13 +585,44 @@ def cos(x):
     return _unary(_ggml.ggml_cos, x)
 
 
+cdef Tensor _carried(Tensor a, int act, float param, str name):
+    """An activation that a kernel computes; SILU stands in for it until the graph is lowered."""
+    cdef Tensor key = _same(a)
+    a.graph.reserve(1)
+    a.graph.carriers.activation(key.ptr, act, param)
+    return _named(
+        a.graph.wrap(_ggml.ggml_silu(a.graph.compute.ptr, key.ptr), a.shape, a.requires_grad),
+        name, a)
+
+
+def fused_activation(x, str name, double param=0.0):
+    """Return an activation as one kernel, or None where the graph is not lowered.
+
+    Parameters
+    ----------
+    x : Tensor
+    name : str
+        One of ``pyggml._lowering.ACTIVATIONS``.
+    param : float
+        Slope or scale, for those that have one.
+    """
+    cdef Tensor a = _real(x)
+    if not a.graph.fused:
+        return None
+    return _carried(a, ACTIVATIONS[name], <float>param, name)
+
+
 def relu(x):
     """Return ``max(x, 0)``; its gradient at 0 is 0."""
+    if _real(x).graph.fused:
+        return _carried(x, PG_ACT_RELU, 0.0, "relu")
     return _named(_unary(_ggml.ggml_relu, x), "relu", x)
 
 
 def softplus(x):
     """Return ``log(1 + exp(x))``, without overflow."""
+    if _real(x).graph.fused:
+        return _carried(x, PG_ACT_SOFTPLUS, 0.0, "softplus")
     # ggml's own loses the tail below -16, where 1 + exp(x) rounds to 1; it is below 1e-7 there.
     return _unary(_ggml.ggml_softplus, x)
 
@@ -499,6 +630,8 @@ def softplus(x):
 def sigmoid(x):
     """Return ``1 / (1 + exp(-x))``, without overflow."""
     cdef Tensor a = _real(x)
+    if a.graph.fused:
+        return _carried(a, PG_ACT_SIGMOID, 0.0, "sigmoid")
     if a.requires_grad:  # SIGMOID has no backward pass in ggml: exp(-softplus(-x)) has
         return _named(exp(negative(softplus(negative(a)))), "sigmoid", a)
     return _named(_unary(_ggml.ggml_sigmoid, a), "sigmoid", a)
@@ -507,6 +640,8 @@ def sigmoid(x):
 def tanh(x):
     """Return the hyperbolic tangent."""
     cdef Tensor a = _real(x)
+    if a.graph.fused:
+        return _carried(a, PG_ACT_TANH, 0.0, "tanh")
     if a.requires_grad:  # nor has TANH: 2 sigmoid(2 x) - 1
         return _named(affine(sigmoid(affine(a, 2.0)), 2.0, -1.0), "tanh", a)
     return _named(_unary(_ggml.ggml_tanh, a), "tanh", a)
@@ -584,6 +719,8 @@ def transpose(x, axes):
         to[i] = i
     for i in range(n):  # ggml wants to know where each of its axes goes
         to[n - 1 - axes[i]] = n - 1 - i
+    if a.requires_grad:
+        a = _same(a)
     a.graph.reserve(1)
     return _contiguous(a.graph.wrap(
         _ggml.ggml_permute(a.graph.compute.ptr, a.ptr, to[0], to[1], to[2], to[3]),

@@ -16,7 +16,8 @@ from libc.stdint cimport INT32_MAX, int64_t
 from pyggml cimport _ggml
 from pyggml._graph cimport Tensor, _contiguous, _real, _repeat, _tensor
 
-from pyggml._graph import _axis, multiply, reshape, transpose
+from pyggml import _fused
+from pyggml._graph import _axis, add, multiply, reshape, transpose
 
 # ACC, SET and the backward pass of VIEW keep offsets and strides in bytes in 32 bits; SET
 # asserts that an offset is below 2^30.
@@ -264,6 +265,8 @@ def take(x, indices):
     shape = rows.shape + a.shape[1:]
     if len(shape) > 4:
         raise ValueError(f"indices may have at most 3 axes with the batch, got {rows.shape}")
+    if a.graph.fused:
+        return _fused.gather(a, rows)
     rows = reshape(rows, (-1,))  # the backward pass wants a matrix and a vector
     a.graph.reserve(1)
     return reshape(
@@ -394,7 +397,21 @@ cdef Tensor _columns(Tensor a, Tensor kernel, strides, dilation, pads):
         (a.shape[0], *sizes, math.prod(kernel.shape[1:])), a.requires_grad)
 
 
-def conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1)):
+cdef Tensor _with_bias(Tensor out, bias):
+    return out if bias is None else add(out, reshape(bias, (1, out.shape[1], 1, 1)))
+
+
+cdef _bias(bias, Tensor x, int channels):
+    """A bias checked, as a tensor of shape (channels,), or None."""
+    if bias is None:
+        return None
+    t = _real(bias, x, "bias")
+    if t.shape != (channels,):
+        raise ValueError(f"bias must have shape ({channels},), got {t.shape}")
+    return t
+
+
+def conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), bias=None):
     """Slide kernels over images: cross-correlation, as every framework calls convolution.
 
     Parameters
@@ -404,6 +421,7 @@ def conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1))
     strides, dilation : (int, int)
     padding : ((int, int), (int, int))
         Places of zeros above, below, left and right.
+    bias : Tensor or Variable of shape (out,), optional
 
     Returns
     -------
@@ -411,18 +429,28 @@ def conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1))
     """
     cdef Tensor a = _images(x)
     cdef Tensor k = _images(_real(kernel, a, "kernel"), "kernel")
-    cdef Tensor columns = _columns(a, k, strides, dilation, padding)
-    cdef Tensor flat, w, out
+    cdef Tensor columns, flat, w, out
+    cdef tuple sizes = _output_sizes(a.shape[2:], k.shape[2:], strides, dilation, padding)
+    bias = _bias(bias, a, k.shape[0])
+    if a.shape[1] != k.shape[1]:
+        raise ValueError(f"the kernel takes {k.shape[1]} channels, got x of shape {a.shape}")
+    if a.graph.fused:
+        found = _fused.conv2d(a, k, bias, strides, (padding[0][0], padding[1][0]), dilation,
+                              sizes)
+        if found is not None:
+            return found
+    columns = _columns(a, k, strides, dilation, padding)
     n, height, width, size = columns.shape
     flat = reshape(columns, (-1, size))
     w = reshape(k, (k.shape[0], size))
     a.graph.reserve(1)
     out = a.graph.wrap(_ggml.ggml_mul_mat(a.graph.compute.ptr, flat.ptr, w.ptr),
                        (w.shape[0], flat.shape[0]), flat.requires_grad or w.requires_grad)
-    return transpose(reshape(out, (w.shape[0], n, height, width)), (1, 0, 2, 3))
+    return _with_bias(transpose(reshape(out, (w.shape[0], n, height, width)), (1, 0, 2, 3)), bias)
 
 
-def depthwise_conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1)):
+def depthwise_conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1),
+                     bias=None):
     """Slide kernels over each channel of images by itself.
 
     Parameters
@@ -431,6 +459,7 @@ def depthwise_conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilati
     kernel : Tensor of shape (channels, multiplier, kernel height, kernel width)
     strides, dilation, padding
         As for :func:`conv2d`.
+    bias : Tensor or Variable of shape (channels * multiplier,), optional
 
     Returns
     -------
@@ -444,8 +473,15 @@ def depthwise_conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilati
     multiplier = k.shape[1]
     if k.shape[0] != channels:
         raise ValueError(f"the kernel takes {k.shape[0]} channels, got x of shape {a.shape}")
-    a = reshape(transpose(a, (1, 0, 2, 3)), (channels * n, 1, height, width))
+    bias = _bias(bias, a, channels * multiplier)
+    sizes = _output_sizes(a.shape[2:], k.shape[2:], strides, dilation, padding)
     single = reshape(k, (channels * multiplier, 1) + k.shape[2:])
+    if a.graph.fused:
+        found = _fused.conv2d(a, single, bias, strides, (padding[0][0], padding[1][0]), dilation,
+                              sizes, channels)
+        if found is not None:
+            return found
+    a = reshape(transpose(a, (1, 0, 2, 3)), (channels * n, 1, height, width))
     columns = _columns(a, single, strides, dilation, padding)
     _, height, width, size = columns.shape
     columns = reshape(columns, (channels, n * height * width, size))
@@ -455,7 +491,7 @@ def depthwise_conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilati
                        (channels, multiplier, n * height * width),
                        columns.requires_grad or w.requires_grad)
     out = transpose(reshape(out, (channels * multiplier, n, height * width)), (1, 0, 2))
-    return reshape(out, (n, channels * multiplier, height, width))
+    return _with_bias(reshape(out, (n, channels * multiplier, height, width)), bias)
 
 
 def spread(x, strides):
@@ -504,7 +540,7 @@ def average_pool2d(x, size, strides, padding=((0, 0), (0, 0))):
     """
     cdef Tensor a = _images(x)
     mean = _pool(a, _ggml.GGML_OP_POOL_AVG, size, strides, padding)
-    if not any([any(p) for p in padding]):
+    if a.graph.fused or not any([any(p) for p in padding]):
         return mean
     factors = []
     for n, k, s, (before, _), outputs in zip(a.shape[2:], size, strides, padding, mean.shape[2:]):
@@ -521,6 +557,11 @@ cdef Tensor _pool(Tensor a, _ggml.ggml_op_pool kind, size, strides, padding):
     for k, (before, behind) in zip(size, padding):
         if max(before, behind) >= k:
             raise ValueError(f"padding must be smaller than the window {size}, got {padding}")
+    if a.graph.fused:
+        found = _fused.pool2d(a, "max" if kind == _ggml.GGML_OP_POOL_MAX else "avg", size,
+                              strides, (padding[0][0], padding[1][0]), sizes)
+        if found is not None:
+            return found
     if padding[0][0] != padding[0][1] or padding[1][0] != padding[1][1]:
         lowest = -FLT_MAX if kind == _ggml.GGML_OP_POOL_MAX else 0.0
         a = pad(a, [(0, 0), (0, 0), *padding], lowest)

@@ -2,15 +2,16 @@
 """Recurrent networks over whole sequences.
 
 One function a cell runs a whole sequence, from the inputs already multiplied with the kernel to
-the states. The form here is the unrolled composition: about twenty operations a time step, and
-more in the backward pass.
+the states. With tanh and sigmoid that is one node on the CPU, for any length. Otherwise the
+sequence is unrolled: about twenty operations a time step, and more in the backward pass.
 """
 
 from pyggml._graph cimport Tensor, _real
 from pyggml._variable cimport Variable
 
-from pyggml._graph import add, multiply, reshape, subtract, transpose
-from pyggml._ops_nn import matmul_transposed, slice, split, stack
+from pyggml import _fused
+from pyggml._graph import add, multiply, reshape, sigmoid, subtract, tanh, transpose
+from pyggml._ops_nn import flip, matmul_transposed, pad, slice, split, stack
 
 
 cdef Tensor _rows_of(u, Tensor like, int gates):
@@ -49,6 +50,34 @@ cdef _result(list outputs, bint return_sequences):
     return stack(outputs, 1) if return_sequences else outputs[len(outputs) - 1]
 
 
+def _as_one_node(str kind, Tensor xw, Tensor u, bias, states, activations, bint go_backwards,
+                 bint return_sequences, bint reset_after=True):
+    """The output and the states, or None where the sequence has to be unrolled."""
+    if activations != ((tanh,) if kind == "simple" else (tanh, sigmoid)) or not xw.graph.fused:
+        return None
+    if bias is not None:  # the kernel adds the candidate's; those of z and r go with the inputs
+        size = 2 * u.shape[1]
+        xw = add(xw, pad(slice(bias, (0,), (size,)), [(0, u.shape[1])]))
+        bias = slice(bias, (size,), (u.shape[1],))
+    h0, c0 = (*states, None)[:2]
+    found = _fused.rnn(kind, xw, u, bias, h0, c0, go_backwards, reset_after)
+    if found is None:
+        return None
+    hidden, c = found
+    n, steps, units = hidden.shape
+    last = slice(hidden, (0, 0 if go_backwards else steps - 1, 0), (n, 1, units))
+    last = reshape(last, (n, units))
+    if return_sequences:  # the kernel leaves them in the order of time
+        y = flip(hidden, 1) if go_backwards else hidden
+    else:
+        y = last
+    return y, [last] if c is None else [last, c]
+
+
+def _given(state, Tensor xw, int units, str name):
+    return None if state is None else _start(state, xw, units, name)
+
+
 def simple_rnn_sequence(xw, recurrent_kernel, h0=None, *, activation, go_backwards=False,
                         return_sequences=False):
     """Run ``h = activation(xw_t + h @ recurrent_kernel)`` over a sequence.
@@ -73,6 +102,11 @@ def simple_rnn_sequence(xw, recurrent_kernel, h0=None, *, activation, go_backwar
     """
     cdef Tensor z = _real(xw, None, "xw")
     cdef Tensor u = _rows_of(recurrent_kernel, z, 1)
+    states = [_given(h0, z, u.shape[1], "h0")]
+    found = _as_one_node("simple", z, u, None, states, (activation,), go_backwards,
+                         return_sequences)
+    if found is not None:
+        return found
     cdef Tensor h = _start(h0, z, u.shape[1], "h0")
     outputs = []
     for x in _steps(z, go_backwards):
@@ -103,6 +137,11 @@ def lstm_sequence(xw, recurrent_kernel, h0=None, c0=None, *, activation, recurre
     """
     cdef Tensor z = _real(xw, None, "xw")
     cdef Tensor u = _rows_of(recurrent_kernel, z, 4)
+    states = [_given(h0, z, u.shape[1], "h0"), _given(c0, z, u.shape[1], "c0")]
+    found = _as_one_node("lstm", z, u, None, states, (activation, recurrent_activation),
+                         go_backwards, return_sequences)
+    if found is not None:
+        return found
     cdef Tensor h = _start(h0, z, u.shape[1], "h0")
     cdef Tensor c = _start(c0, z, u.shape[1], "c0")
     outputs = []
@@ -142,11 +181,22 @@ def gru_sequence(xw, recurrent_kernel, recurrent_bias=None, h0=None, *, activati
     """
     cdef Tensor xt = _real(xw, None, "xw")
     cdef Tensor u = _rows_of(recurrent_kernel, xt, 3)
+    cdef Tensor h
     units = u.shape[1]
-    cdef Tensor h = _start(h0, xt, units, "h0")
-    if not reset_after:
-        if recurrent_bias is not None:
+    if recurrent_bias is not None:
+        if not reset_after:
             raise ValueError("recurrent_bias needs reset_after")
+        recurrent_bias = _real(recurrent_bias, xt, "recurrent_bias")
+        if recurrent_bias.shape != (3 * units,):
+            raise ValueError(f"recurrent_bias must have shape {(3 * units,)}, got "
+                             f"{recurrent_bias.shape}")
+    found = _as_one_node("gru", xt, u, recurrent_bias, [_given(h0, xt, units, "h0")],
+                         (activation, recurrent_activation), go_backwards, return_sequences,
+                         reset_after)
+    if found is not None:
+        return found
+    h = _start(h0, xt, units, "h0")
+    if not reset_after:
         u_gates = slice(u, (0, 0), (2 * units, units))
         u_last = slice(u, (2 * units, 0), (units, units))
     outputs = []

@@ -26,8 +26,9 @@ cdef class Backend:
 cdef class Scheduler:
     cdef _ggml.ggml_backend_sched_t ptr
     cdef readonly Backend backend
+    cdef bint lowered
     cdef object enter_compute(self)
 
 
 cdef Buffer allocate_context(Context context, str what)
-cdef Buffer allocate_bytes(size_t nbytes, str what)
+cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=*)

@@ -102,7 +102,8 @@ def serialize(value):
     if isinstance(value, type):
         return {"class_name": "class", "config": _name(value)}
     if hasattr(value, "get_config"):
-        return {"class_name": type(value).__name__, "config": serialize(value.get_config())}
+        # __class__ and not type(): a trainer may hold its model by a weak proxy.
+        return {"class_name": value.__class__.__name__, "config": serialize(value.get_config())}
     if callable(value) and hasattr(value, "__name__"):
         return {"class_name": "function", "config": _name(value)}
     raise TypeError(f"{value!r} cannot be saved: {type(value).__name__} has no get_config")
@@ -197,13 +198,16 @@ def sequential_from_config(cls, config):
 
 def model_from_config(cls, config):
     """Return the model for :func:`model_config`; the calls are made anew."""
+    from pyggml.layers.base import Layer
+
     layers = deserialize(config["layers"], "layer")
     n = config["n_inputs"]
     symbols = [layer.symbol for layer in layers[:n]]
     for call in config["calls"]:
         inputs = [symbols[i] for i in call["inputs"]]
-        result = layers[call["layer"]](inputs if call["nested"] else inputs[0],
-                                       **deserialize(call["arguments"]))
+        # The base's call: what layers' own calls make of their arguments is what was recorded.
+        result = Layer.__call__(layers[call["layer"]], inputs if call["nested"] else inputs[0],
+                                **deserialize(call["arguments"]))
         symbols += result if isinstance(result, list) else [result]
     names, outputs = config["output_names"], [symbols[i] for i in config["outputs"]]
     if len(names) != len(outputs) or len(set(names)) != len(names):

@@ -139,8 +139,9 @@ cdef class Slot:
             finally:
                 free(target)
         elif self.code != _DENSE:
+            limit = self._bound()
             with nogil:
-                bad = rows.copy_labels(0, n, index, NULL, self._bound())
+                bad = rows.copy_labels(0, n, index, NULL, limit)
             if bad >= 0:
                 self._bad_label(rows, bad)
         return 0
@@ -166,7 +167,7 @@ cdef class Slot:
         cdef int64_t i, bad
         cdef float * target = self.data()
         if self.code == _INDEX:
-            return rows.copy_labels(start, n, index, <int32_t *>target, self._bound())
+            return rows.copy_labels(start, n, index, <int32_t *>target, self.tensor.limit)
         if self.code != _CLASSES:
             rows.copy(start, n, index, target)
             return -1

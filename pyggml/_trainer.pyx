@@ -486,6 +486,35 @@ cdef class Trainer(Engine):
         return (f"<Trainer of {self.compiled.name!r}: {n} trainable parameters, {held} bytes on "
                 f"CPU, batch {self.batch_size}, {self.steps} steps, {self.updates} updates>")
 
+    # -- checkpoints ---------------------------------------------------------------------
+
+    def save_checkpoint(self, path, keep=1, objects=None, extra=None):
+        """Save all that training goes on from; see :func:`pyggml.checkpoints.save`."""
+        from pyggml import checkpoints
+
+        checkpoints.save(path, self, keep=keep, objects=objects, extra=extra)
+
+    @staticmethod
+    def from_checkpoint(path, model=None, custom_objects=None):
+        """Return a trainer that goes on where :meth:`save_checkpoint` was called.
+
+        Parameters
+        ----------
+        path : str or path-like
+        model : Sequential or Model, optional
+            Compiled as it was; its weights are not used. By default the one in the file.
+        custom_objects : dict, optional
+            As for :func:`pyggml.load_model`.
+
+        Returns
+        -------
+        Trainer
+        """
+        from pyggml import checkpoints
+
+        with checkpoints.load(path) as saved:
+            return saved.trainer(model, custom_objects)
+
 
 def _target_of(target):
     from pyggml.models import Model

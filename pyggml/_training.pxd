@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._lowering cimport Carriers
 from pyggml._runtime cimport Buffer, Context, Scheduler
 from pyggml._variable cimport Variable
 
@@ -13,9 +14,9 @@ cdef struct _Mask:
 
 
 cdef struct _Update:
-    float * target
-    const float * source
-    size_t nbytes
+    float * variable
+    const float * value
+    size_t n_bytes
 
 
 cdef class StepParams:
@@ -28,6 +29,7 @@ cdef class StepParams:
 
 cdef class TrainGraph:
     cdef readonly Graph graph
+    cdef Carriers carriers
     cdef readonly list inputs
     cdef readonly object loss
     cdef Scheduler scheduler

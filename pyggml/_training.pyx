@@ -9,15 +9,12 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._lowering cimport begin_compute, end_compute, fill_mask
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
 from pyggml._forward import build
-
-cdef extern from "_dropout.h" nogil:
-    void pg_dropout_mask(float * mask, int64_t n, double rate, uint64_t seed, uint64_t step,
-                         uint64_t stream)
 
 cdef extern from "_step_rules.h" nogil:
     _ggml.ggml_custom_op_t pg_step_rule(const char * name)
@@ -142,6 +139,7 @@ cdef class TrainGraph:
         self.graph, built = build(make, batch_size, True, bindings, trained)
         self.inputs, self.loss = built
         graph = self.graph
+        self.carriers = graph.carriers
         total = self.loss.total
         if not graph.variables:
             raise ValueError("the model has no trainable weights that its loss depends on")
@@ -159,7 +157,7 @@ cdef class TrainGraph:
         self.moves_statistics = True
         self.accumulating = gradients is not None
         self.targets = gradients
-        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2)
+        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
         first = (<Slot>self.inputs[0]).tensor
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
@@ -183,6 +181,7 @@ cdef class TrainGraph:
             held = [g.numpy() for g in gradients.values()]
         else:
             self._redirect_steps(rule, slots, params)
+        graph.lower()
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
         if self.accumulating:
@@ -230,18 +229,21 @@ cdef class TrainGraph:
         ``weight`` multiplies the gradients that are accumulated. False where ggml did not finish.
         """
         cdef uint32_t bits
+        cdef uint64_t denormals
         cdef int i
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
         self.seed[0] = weight
+        denormals = begin_compute()
         _ggml.ggml_opt_eval(self.opt, NULL)
         _ggml.ggml_opt_alloc(self.opt, True)
+        end_compute(denormals)
         memcpy(&bits, self.loss_value, sizeof(float))
         if bits == _unwritten:
             return False
         if self.moves_statistics:
             for i in range(self.n_updates):
-                memcpy(self.updates[i].target, self.updates[i].source, self.updates[i].nbytes)
+                memcpy(self.updates[i].variable, self.updates[i].value, self.updates[i].n_bytes)
         return True
 
     cdef float evaluate(self, float weight) except? -1:
@@ -254,11 +256,13 @@ cdef class TrainGraph:
         finally:
             if lock is not None:
                 lock.release()
+        self.graph.lowered.check()
         if not finished:
             self.raise_unfinished()
         return self.loss_value[0]
 
     cdef int raise_unfinished(self) except -1:
+        self.graph.lowered.check()
         raise RuntimeError("ggml did not finish the computation; the loss was not written")
 
     cdef bint exhausted(self) noexcept:
@@ -292,15 +296,16 @@ cdef class TrainGraph:
             raise MemoryError
         for i in range(self.n_updates):
             variable, value = self.graph.updates[i]
-            self.updates[i].target = variable.data
-            self.updates[i].source = <float *>value.ptr.data
-            self.updates[i].nbytes = variable.size * sizeof(float)
+            self.updates[i].variable = variable.data
+            self.updates[i].value = <const float *>value.ptr.data
+            self.updates[i].n_bytes = variable.size * sizeof(float)
         return 0
 
     cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil:
         cdef int i
+        self.carriers.set_rng(seed, step)
         for i in range(self.n_masks):
-            pg_dropout_mask(self.masks[i].data, self.masks[i].n, self.masks[i].rate, seed, step, i)
+            fill_mask(self.masks[i].data, self.masks[i].n, self.masks[i].rate, seed, step, i)
 
     @property
     def nbytes(self):
@@ -401,18 +406,22 @@ cdef class ApplyGraph:
                                         _head(graph, (<Tensor>graph.weight(params.plain)).ptr, 2))
             set_step(graph, t, variable, rule, slots, params)
             _ggml.ggml_build_forward_expand(self.cgraph, t)
-        self.scheduler = Scheduler(size)
+        graph.lower()
+        self.scheduler = Scheduler(size, graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError("no memory to apply gradients")
         graph.seal()
 
     cdef int apply(self, float factor) except -1:
         cdef _ggml.ggml_status status
+        cdef uint64_t denormals
         (<float *>self.factor.ptr.data)[0] = factor
         lock = self.scheduler.enter_compute()
         try:
             with nogil:
+                denormals = begin_compute()
                 status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
+                end_compute(denormals)
         finally:
             if lock is not None:
                 lock.release()

@@ -5,7 +5,7 @@ import numpy as np
 
 cimport cython
 from libc.string cimport memset
-from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES
 
 from pyggml cimport _ggml
 from pyggml._runtime cimport allocate_bytes
@@ -65,6 +65,8 @@ cdef class Variable:
         Whether weight decay applies to it.
     initializer, regularizer : optional
         What :meth:`initialize` calls, and what the loss adds.
+    clear : bool
+        False leaves the values undefined, for who sets all of them anyway.
 
     Attributes
     ----------
@@ -76,7 +78,7 @@ cdef class Variable:
     """
 
     def __cinit__(self, shape, str name="variable", axes=None, bint trainable=True,
-                  bint decay=True, initializer=None, regularizer=None):
+                  bint decay=True, initializer=None, regularizer=None, bint clear=True):
         cdef size_t size = 1
         self.data = NULL
         self.shape = tuple(int(n) for n in shape)
@@ -97,7 +99,8 @@ cdef class Variable:
         self.initializer = initializer
         self.regularizer = regularizer
         self.size = size
-        self.buffer = allocate_bytes(size * sizeof(float), f"{name!r} of shape {self.shape}")
+        self.buffer = allocate_bytes(size * sizeof(float), f"{name!r} of shape {self.shape}",
+                                     clear)
         self.data = <float *>_ggml.ggml_backend_buffer_get_base(self.buffer.ptr)
 
     cdef tuple storage_shape(self):

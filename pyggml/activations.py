@@ -8,7 +8,29 @@ import functools
 import math
 
 from pyggml import ops
+from pyggml._graph import fused_activation
 from pyggml._lookup import lookup
+
+
+def _kernel(name, parameter=0.0):
+    """Let a kernel compute the activation where there is one; the body is what it stands for.
+
+    ``parameter`` is a number, or the name and default of the argument that the kernel takes.
+    """
+
+    def decorate(function):
+        @functools.wraps(function)
+        def activation(x, *args, **kwargs):
+            value = parameter
+            if isinstance(parameter, tuple):
+                key, value = parameter
+                value = args[0] if args else kwargs.get(key, value)
+            fused = fused_activation(x, name, value)
+            return function(x, *args, **kwargs) if fused is None else fused
+
+        return activation
+
+    return decorate
 
 
 def linear(x):
@@ -42,6 +64,7 @@ def _parts(x):
     return above, ops.subtract(x, above)
 
 
+@_kernel("relu6")
 def relu6(x):
     """Return ``min(max(x, 0), 6)`` (Krizhevsky, "Convolutional deep belief networks", 2010).
 
@@ -56,6 +79,7 @@ def relu6(x):
     return ops.clip(x, 0.0, 6.0)
 
 
+@_kernel("leaky_relu", ("negative_slope", 0.2))
 def leaky_relu(x, negative_slope=0.2):
     """Return x where x > 0, else ``negative_slope * x`` (Maas et al., 2013).
 
@@ -73,6 +97,7 @@ def leaky_relu(x, negative_slope=0.2):
     return ops.add(above, ops.affine(below, negative_slope))
 
 
+@_kernel("elu", ("alpha", 1.0))
 def elu(x, alpha=1.0):
     """Return x where x > 0, else ``alpha * (exp(x) - 1)`` (Clevert et al., 2016).
 
@@ -94,6 +119,7 @@ _SELU_SCALE = 1.0507009873554805
 _SELU_ALPHA = 1.6732632423543772
 
 
+@_kernel("selu")
 def selu(x):
     """Return the scaled ELU of Klambauer et al., "Self-normalizing neural networks" (2017).
 
@@ -138,6 +164,9 @@ def gelu(x, approximate=False):
     -------
     Tensor of the same shape
     """
+    fused = fused_activation(x, "gelu_tanh" if approximate else "gelu")
+    if fused is not None:
+        return fused
     if approximate:
         # (1 + tanh(u)) / 2 = sigmoid(2 u)
         k = 2 * math.sqrt(2 / math.pi)
@@ -164,6 +193,7 @@ def gelu_tanh(x):
     return gelu(x, approximate=True)
 
 
+@_kernel("hard_sigmoid")
 def hard_sigmoid(x):
     """Return ``min(max(x + 3, 0), 6) / 6`` (Howard et al., "Searching for MobileNetV3", 2019).
 
@@ -178,6 +208,7 @@ def hard_sigmoid(x):
     return ops.affine(relu6(ops.affine(x, 1.0, 3.0)), 1 / 6)
 
 
+@_kernel("hard_swish")
 def hard_swish(x):
     """Return ``x * hard_sigmoid(x)`` (Howard et al., "Searching for MobileNetV3", 2019).
 
@@ -192,6 +223,7 @@ def hard_swish(x):
     return ops.multiply(x, hard_sigmoid(x))
 
 
+@_kernel("softsign")
 def softsign(x):
     """Return ``x / (1 + |x|)`` (Glorot and Bengio, 2010).
 
@@ -206,6 +238,7 @@ def softsign(x):
     return ops.divide(x, ops.affine(ops.absolute(x), 1.0, 1.0))
 
 
+@_kernel("mish")
 def mish(x):
     """Return ``x * tanh(softplus(x))`` (Misra, "Mish", 2019).
 

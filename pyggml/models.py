@@ -2,8 +2,9 @@
 
 import copy
 
-from pyggml import _freezing, _serialize, _wiring, optimizers, training
+from pyggml import _freezing, _serialize, _wiring, checkpoints, optimizers, training
 from pyggml._compiled import Compiled, check_metrics, resolve
+from pyggml._file_methods import FileMethods
 from pyggml._forward import Predictor
 from pyggml._program import Program
 from pyggml._snapshot import check_precision
@@ -12,7 +13,7 @@ from pyggml.layers.base import Layer, Symbol, assign_all, positive_int
 from pyggml.layers.input import Input, InputLayer
 
 
-class Model(_freezing.Freezing, Layer):
+class Model(_freezing.Freezing, FileMethods, Layer):
     """A network from input symbols to output symbols.
 
     Parameters
@@ -398,6 +399,9 @@ class Model(_freezing.Freezing, Layer):
         compiled = self.compiled
         if compiled.trainer is None:
             compiled.trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
+            if compiled.training_state is not None:
+                checkpoints.resume(compiled.trainer, compiled.training_state)
+                compiled.training_state = None
         else:
             compiled.trainer._follow_freezing()
             compiled.trainer._configure(batch_size, nbatch_logical, mask)

@@ -11,6 +11,7 @@ from pyggml._graph import (
     broadcast_to,
     cos,
     divide,
+    dropout,
     exp,
     linear,
     log,
@@ -59,12 +60,12 @@ from pyggml._ops_rnn import gru_sequence, lstm_sequence, simple_rnn_sequence
 
 __all__ = [
     "absolute", "add", "affine", "average_pool2d", "broadcast_to", "clip", "concatenate",
-    "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "exp", "expm1", "flip",
-    "gru_sequence", "linear", "log", "log_softmax", "lstm_sequence", "mask_future", "matmul",
-    "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean", "minimum", "multiply",
-    "negative", "pad", "relu", "repeat", "reshape", "rms_normalize", "sigmoid", "sign", "silu",
-    "simple_rnn_sequence", "sin", "slice", "softmax", "softplus", "split", "spread", "sqrt",
-    "square", "stack", "step", "subtract", "sum", "take", "tanh", "transpose",
+    "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "dropout", "exp", "expm1",
+    "flip", "gru_sequence", "linear", "log", "log_softmax", "lstm_sequence", "mask_future",
+    "matmul", "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean", "minimum",
+    "multiply", "negative", "pad", "relu", "repeat", "reshape", "rms_normalize", "sigmoid",
+    "sign", "silu", "simple_rnn_sequence", "sin", "slice", "softmax", "softplus", "split",
+    "spread", "sqrt", "square", "stack", "step", "subtract", "sum", "take", "tanh", "transpose",
 ]
 
 

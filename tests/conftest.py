@@ -1,10 +1,53 @@
-"""Makes ``from reference import ...`` work in every test, and knows the parity marker."""
+"""Fixtures of all tests, and where they find what they share."""
 
 import sys
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "parity: compares with PyTorch; skipped without it")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request):
+    """Run with so many threads in the kernels' pool."""
+    from pyggml import _kernels
+
+    before = _kernels.get_num_threads()
+    _kernels.set_num_threads(request.param)
+    yield request.param
+    _kernels.set_num_threads(before)
+
+
+def assert_close(got, want, rtol=1e-5):
+    """Relative to the size of the array's entries: sums that cancel keep the error of their terms."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    assert got.shape == want.shape
+    scale = np.max(np.abs(want), initial=0.0)
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * scale)
+
+
+@pytest.fixture
+def close():
+    return assert_close
+
+
+@pytest.fixture(params=["kernels", "composed"])
+def form(request):
+    """Both forms of a layer: kernels on single nodes, and ggml's own operations."""
+    from pyggml import _lowering
+
+    kept = _lowering.enabled()
+    _lowering.set_enabled(request.param == "kernels")
+    yield request.param
+    _lowering.set_enabled(kept)

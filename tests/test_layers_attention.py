@@ -197,6 +197,8 @@ def test_an_index_out_of_range_is_named(bad):
         for method in (trainer.step, trainer.eval, trainer.gradients):
             with pytest.raises(ValueError, match=r"\[0, 7\)"):
                 method(x, y)
+        with pytest.raises(ValueError, match=r"\[0, 7\)"):
+            trainer.step_many(x, y, [[0, 1, 2, 3, 4, 5]])
         assert np.array_equal(before, trainer.model().get_weights())
         trainer.step(np.zeros((6, 4)), y)
 

@@ -118,7 +118,7 @@ def test_attention_and_embedding_made_anew_compute_the_same():
 
 
 @pytest.mark.parametrize("layer,shape", EVERY, ids=name_of)
-def test_frozen_weights_stay(layer, shape):
+def test_frozen_weights_stay(form, layer, shape):
     layer = type(layer).from_config(layer.get_config())
     model = pyggml.Sequential([pyggml.Input(shape), layer, layers.Flatten(), layers.Dense(1)])
     layer.trainable = False

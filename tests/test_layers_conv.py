@@ -26,7 +26,7 @@ def options(case):
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 @pytest.mark.parametrize("rows,channels,filters", [(1, 1, 1), (3, 2, 7)])
-def test_conv2d(case, rows, channels, filters):
+def test_conv2d(form, case, rows, channels, filters):
     check(layers.Conv2D(filters, **case), random(rows, channels, 5, 7),
           lambda x, **w: conv.conv(x, **w, **options(case)))
 
@@ -40,14 +40,14 @@ def test_conv2d(case, rows, channels, filters):
     {"kernel_size": 3, "padding": "causal", "use_bias": False},
 ], ids=ids)
 @pytest.mark.parametrize("rows,channels,filters,time", [(1, 1, 1, 7), (3, 2, 17, 13)])
-def test_conv1d(case, rows, channels, filters, time):
+def test_conv1d(form, case, rows, channels, filters, time):
     check(layers.Conv1D(filters, **case), random(rows, channels, time),
           lambda x, **w: conv.conv(x, **w, **options(case)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 @pytest.mark.parametrize("rows,channels,multiplier", [(1, 1, 1), (3, 2, 1), (2, 3, 3)])
-def test_depthwise_conv2d(case, rows, channels, multiplier):
+def test_depthwise_conv2d(form, case, rows, channels, multiplier):
     check(layers.DepthwiseConv2D(depth_multiplier=multiplier, **case),
           random(rows, channels, 5, 7),
           lambda x, **w: conv.depthwise_conv2d(x, **w, **options(case)))
@@ -63,7 +63,7 @@ def test_depthwise_conv2d(case, rows, channels, multiplier):
     {"kernel_size": 2, "strides": 5, "padding": "same"},
 ], ids=ids)
 @pytest.mark.parametrize("rows,channels,filters", [(1, 1, 1), (2, 3, 2)])
-def test_conv2d_transpose(case, rows, channels, filters):
+def test_conv2d_transpose(form, case, rows, channels, filters):
     extra = {k: v for k, v in case.items() if k == "output_padding"}
     check(layers.Conv2DTranspose(filters, **case), random(rows, channels, 5, 4),
           lambda x, **w: conv.conv2d_transpose(x, **w, **options(case), **extra))
@@ -76,7 +76,7 @@ def test_conv2d_transpose(case, rows, channels, filters):
      (2, 4, 5, 7)),
     (lambda f: layers.Conv2DTranspose(3, 3, 2, data_format=f), (2, 4, 5, 7)),
 ])
-def test_channels_last_gives_the_same(make, shape):
+def test_channels_last_gives_the_same(form, make, shape):
     x = random(*shape)
     first = Case(make("channels_first"), [x])
     last = Case(make("channels_last"), [np.moveaxis(x, 1, -1)], weights=first.weights)

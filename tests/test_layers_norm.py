@@ -8,8 +8,8 @@ from reference import norm
 import pyggml
 from pyggml import layers
 
-# Trainers say so where statistics are left to calibrate_bn; tests of the trainer look at that.
-pytestmark = pytest.mark.filterwarnings("ignore:steps do not move")
+# A trainer of momentum=None says so, once; tests of the trainer promise that.
+pytestmark = pytest.mark.filterwarnings("ignore:steps do not move the moving statistics")
 
 
 def training_check(layer, x, reference):
@@ -102,6 +102,33 @@ def test_every_micro_step_of_an_accumulation_moves_the_statistics():
         mean = norm.running_average(mean, norm.batch_statistics(case.xs[0])[0], 0.5)
     model = stepped(case, 3, nbatch_logical=8)
     np.testing.assert_allclose(value(model, "moving_mean"), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_many_steps_at_once_move_the_statistics_as_single_ones_do():
+    x, y = random(12, 3) + 1, random(12, 3, seed=1)
+    index = np.arange(12).reshape(3, 4)
+    pyggml.set_seed(0)
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.BatchNormalization(momentum=0.5)])
+    model.compile(pyggml.optimizers.SGD(0.1), "mse")
+    with pyggml.Trainer(model, 4) as one, pyggml.Trainer(model, 4) as many:
+        for rows in index:
+            one.step(x[rows], y[rows])
+        many.step_many(x, y, index)
+        pairs = zip(one.model().get_weights(), many.model().get_weights(), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs)
+        assert not np.array_equal(value(many.model(), "moving_mean"), np.zeros(3))
+
+
+def test_a_trainer_calibrates_its_own_statistics_only():
+    x = random(30, 3) * 2 + 1
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.BatchNormalization()])
+    model.compile("sgd", "mse")
+    with pyggml.Trainer(model, 4) as trainer:
+        trainer.calibrate_bn(x)
+        mean, variance = norm.batch_statistics(x)
+        np.testing.assert_allclose(value(trainer.model(), "moving_mean"), mean, rtol=1e-5)
+        np.testing.assert_allclose(value(trainer.model(), "moving_variance"), variance, rtol=1e-5)
+    assert np.array_equal(value(model, "moving_mean"), np.zeros(3))
 
 
 def test_gradients_do_not_move_the_statistics():

@@ -24,18 +24,18 @@ KINDS = [(layers.MaxPooling2D, layers.MaxPooling1D, pooling.max_pooling),
 @pytest.mark.parametrize("two,one,reference", KINDS, ids=["max", "average"])
 @pytest.mark.parametrize("case", WINDOWS_2D, ids=str)
 @pytest.mark.parametrize("rows,channels", [(1, 1), (3, 2)])
-def test_pooling_2d(two, one, reference, case, rows, channels):
+def test_pooling_2d(form, two, one, reference, case, rows, channels):
     check(two(**case), random(rows, channels, 5, 7), lambda x: reference(x, **case))
 
 
 @pytest.mark.parametrize("two,one,reference", KINDS, ids=["max", "average"])
 @pytest.mark.parametrize("case", WINDOWS, ids=str)
-def test_pooling_1d(two, one, reference, case):
+def test_pooling_1d(form, two, one, reference, case):
     check(one(**case), random(3, 2, 13), lambda x: reference(x, **case))
 
 
 @pytest.mark.parametrize("two,one,reference", KINDS, ids=["max", "average"])
-def test_of_equal_elements_the_first_gets_the_gradient(two, one, reference):
+def test_of_equal_elements_the_first_gets_the_gradient(form, two, one, reference):
     x = np.repeat(np.arange(4, dtype=np.float32), 9).reshape(1, 1, 6, 6) // 2
     check(two(3, 2, "same"), x, lambda x: reference(x, 3, 2, "same"))
 
@@ -52,7 +52,7 @@ def test_padding_of_max_pooling_does_not_win_over_negative_inputs():
     (layers.GlobalAveragePooling1D, pooling.global_average_pooling),
 ], ids=["max2d", "average2d", "max1d", "average1d"])
 @pytest.mark.parametrize("keepdims", [False, True])
-def test_global_pooling(layer, reference, keepdims):
+def test_global_pooling(form, layer, reference, keepdims):
     sizes = (3, 2, 5, 7) if layer.rank == 2 else (3, 2, 17)
     check(layer(keepdims=keepdims), random(*sizes), lambda x: reference(x, keepdims))
 
@@ -78,7 +78,7 @@ def test_upsampling(size, interpolation):
     (lambda f: layers.ZeroPadding2D(((1, 0), (2, 3)), f), (2, 3, 5, 7)),
     (lambda f: layers.UpSampling2D((2, 3), f, "bilinear"), (2, 3, 5, 7)),
 ])
-def test_channels_last_gives_the_same(make, sizes):
+def test_channels_last_gives_the_same(form, make, sizes):
     x = random(*sizes)
     first = Case(make("channels_first"), [x]).forward()[0]
     last = Case(make("channels_last"), [np.moveaxis(x, 1, -1)]).forward()[0]

@@ -9,7 +9,7 @@ from layer_check import Case, check, check_gradients, check_outputs, random
 from reference import recurrent
 
 import pyggml
-from pyggml import layers
+from pyggml import _lowering, layers
 
 KINDS = [(layers.SimpleRNN, recurrent.simple_rnn, {}),
          (layers.LSTM, recurrent.lstm, {}),
@@ -32,7 +32,7 @@ def sequence_reference(function, **options):
 @pytest.mark.parametrize("how", [
     {}, {"return_sequences": True}, {"go_backwards": True, "return_sequences": True},
 ], ids=str)
-def test_recurrent_layers(kind, function, extra, sizes, units, how):
+def test_recurrent_layers(form, kind, function, extra, sizes, units, how):
     check(kind(units, **extra, **how), random(*sizes),
           sequence_reference(function, **extra, **how))
 
@@ -49,7 +49,7 @@ def test_without_bias_and_with_other_activations(kind, function, extra):
 
 @pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
 @pytest.mark.parametrize("return_sequences", [False, True])
-def test_initial_and_final_states(kind, function, extra, return_sequences):
+def test_initial_and_final_states(form, kind, function, extra, return_sequences):
     units = 3
     layer = kind(units, return_state=True, return_sequences=return_sequences, **extra)
     xs = [random(2, 4, 5), *(random(2, units, seed=i) for i in range(layer.n_states))]
@@ -65,10 +65,17 @@ def test_initial_and_final_states(kind, function, extra, return_sequences):
 
 
 @pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
-def test_a_sequence_of_300_steps_is_predicted(kind, function, extra):
+def test_a_sequence_of_300_steps_is_predicted(form, kind, function, extra):
     case = Case(kind(3, return_sequences=True, **extra), [random(2, 300, 2)])
     (y, _), _ = function(np.float64(case.xs[0]), **case.weights, return_sequences=True, **extra)
     check_outputs(case.forward(), [y])
+
+
+@pytest.mark.skipif(not _lowering.enabled(), reason="needs the kernels")
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+@pytest.mark.parametrize("how", [{}, {"return_sequences": True, "go_backwards": True}], ids=str)
+def test_a_sequence_of_300_steps_is_trained(kind, function, extra, how):
+    check(kind(3, **extra, **how), random(2, 300, 2), sequence_reference(function, **extra, **how))
 
 
 def test_a_long_sequence_is_predicted_on_a_small_stack():
@@ -78,7 +85,7 @@ import threading
 import numpy as np
 import pyggml
 pyggml.set_num_threads(1)
-model = pyggml.Sequential([pyggml.Input((2500, 1)), pyggml.layers.GRU(2)])
+model = pyggml.Sequential([pyggml.Input((2500, 1)), pyggml.layers.GRU(2, "relu")])
 found = []
 threading.stack_size(512 * 1024)
 thread = threading.Thread(
@@ -93,7 +100,7 @@ assert np.isfinite(found[0]).all()
 
 
 @pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
-def test_extreme_inputs_stay_finite(kind, function, extra):
+def test_extreme_inputs_stay_finite(form, kind, function, extra):
     case = Case(kind(3, **extra), [random(2, 3, 5, scale=1e4)])
     assert np.isfinite(case.forward()[0]).all()
     grads = case.gradients()
@@ -103,7 +110,7 @@ def test_extreme_inputs_stay_finite(kind, function, extra):
 @pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
 @pytest.mark.parametrize("mode", ["concat", "sum", "mul", "ave"])
 @pytest.mark.parametrize("return_sequences", [False, True])
-def test_bidirectional(kind, function, extra, mode, return_sequences):
+def test_bidirectional(form, kind, function, extra, mode, return_sequences):
     layer = layers.Bidirectional(kind(3, return_sequences=return_sequences, **extra), mode)
     case = Case(layer, [random(2, 4, 5)])
     half = len(layer.weights) // 2
@@ -144,7 +151,7 @@ def test_the_forget_gate_starts_open():
 
 @pytest.mark.parametrize("steps", [40, 300, 5000])
 def test_a_sequence_too_long_for_the_graph_is_refused_when_the_trainer_is_made(steps):
-    model = pyggml.Sequential([pyggml.Input((steps, 2)), layers.LSTM(3)])
+    model = pyggml.Sequential([pyggml.Input((steps, 2)), layers.LSTM(3, "softmax")])
     model.compile("sgd", "mse")
     with pytest.raises(NotImplementedError, match="2048"):
         pyggml.Trainer(model, 2)

@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from pyggml import initializers
+from pyggml import _loading, initializers
 from pyggml._forward import build
 from pyggml._graph import Tensor
 from pyggml._random import generator
@@ -168,9 +168,11 @@ class Layer:
         if axes is None and len(shape) == 2:
             axes = (1, 0)
         initializer = initializers.get(initializer)
+        draw = _loading.drawn(shape)
         variable = Variable(shape, name, axes, trainable and self._trainable, decay, initializer,
-                            regularizer)
-        variable.initialize(generator())
+                            regularizer, clear=draw)
+        if draw:
+            variable.initialize(generator())
         self._own.append((variable, bool(trainable)))
         return variable
 

@@ -36,10 +36,8 @@ class _Conv(Spatial):
         """Arguments of one axis as those of two."""
         return pair if self.rank == 2 else (fill, *pair)
 
-    def _finish(self, x):
-        if self.use_bias:
-            x = ops.add(x, ops.reshape(x.graph.weight(self.bias), (1, -1, 1, 1)))
-        return x
+    def _bias(self):
+        return self.bias if self.use_bias else None
 
     def _slide(self, operation, x):
         kernel = x.graph.weight(self.kernel)
@@ -47,9 +45,9 @@ class _Conv(Spatial):
             kernel = ops.reshape(kernel, (*kernel.shape[:2], 1, kernel.shape[2]))
         padding = padding_of(x.shape[4 - self.rank:], self.kernel_size, self.strides,
                              self.dilation_rate, self.padding)
-        return self._finish(operation(x, kernel, self._images(self.strides, 1),
-                                      self._images(padding, (0, 0)),
-                                      self._images(self.dilation_rate, 1)))
+        return operation(x, kernel, self._images(self.strides, 1),
+                         self._images(padding, (0, 0)), self._images(self.dilation_rate, 1),
+                         self._bias())
 
     def call(self, x):
         return self.activation(super().call(x))
@@ -341,8 +339,7 @@ class Conv2DTranspose(_FilterConv):
             shape.append(wide.shape[2 + axis] - max(-front, 0) - max(-behind, 0))
             padding.append((max(front, 0), max(behind, 0)))
         wide = ops.slice(wide, starts, shape)
-        return self._finish(ops.conv2d(wide, kernel, (1, 1), tuple(padding),
-                                       self.dilation_rate))
+        return ops.conv2d(wide, kernel, (1, 1), tuple(padding), self.dilation_rate, self._bias())
 
     def get_config(self):
         return super().get_config() | {"output_padding": self.output_padding}

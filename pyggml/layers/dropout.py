@@ -36,7 +36,7 @@ class Dropout(Layer):
     def call(self, x, training=False):
         if not training or self.rate == 0:
             return x
-        return ops.multiply(x, x.graph.mask(x.shape, self.rate))
+        return ops.dropout(x, self.rate)
 
     def compute_output_shape(self, input_shape):
         return input_shape

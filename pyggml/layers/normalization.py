@@ -2,8 +2,16 @@
 
 import math
 
-from pyggml import initializers, ops, regularizers
+from pyggml import _fused, initializers, ops, regularizers
 from pyggml.layers.base import Layer
+
+
+def _over_last(axes, x):
+    """Whether axes are the last one alone, over which kernels normalise.
+
+    Of one element the gradient is exactly 0, which the kernel gives up to rounding.
+    """
+    return axes == (len(x.shape) - 1,) and x.shape[-1] > 1
 
 
 def _epsilon(value):
@@ -124,6 +132,19 @@ class BatchNormalization(Layer):
         def along(t):
             return ops.reshape(t, wide)
 
+        fixed = not training or self.freeze_stats
+        if axis == 1 and self.scale and self.center:
+            found = _fused.batch_norm(
+                x, graph.weight(self.gamma), graph.weight(self.beta), self.epsilon,
+                graph.current(self.moving_mean) if fixed else None,
+                graph.current(self.moving_variance) if fixed else None)
+            if found is not None:
+                out, statistics = found
+                if not fixed:
+                    n = self.moving_mean.shape[0]
+                    self._move(graph, ops.slice(statistics, (0,), (n,)),
+                               ops.slice(statistics, (n,), (n,)), math.prod(x.shape) // n)
+                return out
         if training and not self.freeze_stats:
             mean = _channel_mean(x, axis)
             x = ops.add(x, ops.negative(along(mean)))
@@ -281,6 +302,13 @@ class LayerNormalization(_RowNormalization):
             self.beta = self._weight("beta", shape, self.beta_initializer, self.beta_regularizer)
 
     def call(self, x):
+        if _over_last(self._resolve(x.shape), x) and (self.scale or not self.center):
+            out = _fused.layer_norm(x, x.graph.weight(self.gamma) if self.scale else None,
+                                    x.graph.weight(self.beta) if self.center else None,
+                                    self.epsilon)
+            if out is not None:
+                return out
+
         def standardise(rows):
             mean = ops.mean(rows, -1, keepdims=True)
             # NORM has no backward pass in ggml; RMS_NORM of what is centred is the same.
@@ -343,6 +371,10 @@ class RMSNormalization(_RowNormalization):
                                   self.scale_initializer, self.scale_regularizer)
 
     def call(self, x):
+        if _over_last(self._resolve(x.shape), x):
+            out = _fused.layer_norm(x, x.graph.weight(self.scale), None, self.epsilon, True)
+            if out is not None:
+                return out
         out = self._over_rows(x, lambda rows: ops.rms_normalize(rows, self.epsilon))
         return ops.multiply(out, self._along(x, self.scale))
 

@@ -149,9 +149,9 @@ class SimpleRNN(_Recurrent):
     -----
     Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=h)``;
     output (batch, units) or (batch, time, units). Weights: ``kernel`` (features, units),
-    ``recurrent_kernel`` (units, units), ``bias`` (units,). Prediction takes sequences of any
-    length; training is unrolled, and a sequence too long for ggml-opt's graph is refused when a
-    trainer is made.
+    ``recurrent_kernel`` (units, units), ``bias`` (units,). With tanh, sequences of any length
+    are trained on the CPU as one node. With another activation they are unrolled, and one too long
+    for ggml-opt's graph is refused when a trainer is made; it is predicted all the same.
 
     Examples
     --------
@@ -196,9 +196,10 @@ class LSTM(_Recurrent):
     -----
     Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=[h, c])``;
     output (batch, units) or (batch, time, units). Weights: ``kernel`` (features, 4 * units),
-    ``recurrent_kernel`` (units, 4 * units), ``bias`` (4 * units,). Prediction takes sequences of
-    any length; training is unrolled, and a sequence too long for ggml-opt's graph is refused
-    when a trainer is made.
+    ``recurrent_kernel`` (units, 4 * units), ``bias`` (4 * units,). With tanh and sigmoid,
+    sequences of any length are trained on the CPU as one node. With other activations they are
+    unrolled, and one too long for ggml-opt's graph is refused when a trainer is made; it is
+    predicted all the same.
 
     Examples
     --------
@@ -263,9 +264,10 @@ class GRU(_Recurrent):
     Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=h)``;
     output (batch, units) or (batch, time, units). Weights, with gates in the order z, r, h:
     ``kernel`` (features, 3 * units), ``recurrent_kernel`` (units, 3 * units), ``bias`` (2, 3 *
-    units), or (3 * units,) without ``reset_after``. Prediction takes sequences of any length;
-    training is unrolled, and a sequence too long for ggml-opt's graph is refused when a trainer
-    is made.
+    units), or (3 * units,) without ``reset_after``. With tanh and sigmoid,
+    sequences of any length are trained on the CPU as one node. With other activations they are
+    unrolled, and one too long for ggml-opt's graph is refused when a trainer is made; it is
+    predicted all the same.
 
     Examples
     --------

@@ -1,0 +1,95 @@
+from libc.stdint cimport uint64_t
+
+from pyggml cimport _ggml
+
+cdef extern from "lowering/lowering.h" nogil:
+    struct pg_rng:
+        uint64_t seed
+        uint64_t step
+        unsigned int stream
+    enum:
+        PG_MAX_INPUTS
+    struct pg_conv:
+        Py_ssize_t n, ic, h, w, oc, kh, kw, oh, ow
+        Py_ssize_t sh, sw, ph, pw, dh, dw
+        Py_ssize_t groups
+    struct pg_pool2d:
+        Py_ssize_t planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw
+        int count_padding
+    struct pg_rnn:
+        int kind, reset_after
+        int reverse
+        Py_ssize_t n, t, h
+    struct pg_norm:
+        int rms, training
+        float eps
+        Py_ssize_t batch, channels, size
+    union pg_function_u:
+        pg_conv conv
+        pg_pool2d pool
+        pg_rnn rnn
+        pg_norm norm
+    struct pg_function:
+        int n_inputs
+        _ggml.ggml_tensor * inputs[6]
+        int given[6]
+        _ggml.ggml_tensor * workspace
+        _ggml.ggml_tensor * output
+        _ggml.ggml_tensor * sums[6]
+        int n_sums
+        int same_node
+        pg_function_u u
+        int act
+        float param
+    struct pg_carrier:
+        _ggml.ggml_tensor * key
+        int kind
+        int act
+        float param[2]
+        double scale
+        _ggml.ggml_tensor * extra[2]
+        int weight_rows
+        pg_rng * rng
+        pg_function * function
+    struct pg_lowered:
+        pass
+
+
+cdef class Carriers:
+    cdef pg_carrier * items
+    cdef readonly int count
+    cdef list streams
+    cdef list functions
+    cdef pg_function * new_function(self) except NULL
+    cdef int function(self, _ggml.ggml_tensor * key, pg_function * f, int number) except -1
+    cdef int activation(self, _ggml.ggml_tensor * key, int act, float param) except -1
+    cdef int dropout(self, _ggml.ggml_tensor * key, float rate) except -1
+    cdef int loss(self, _ggml.ggml_tensor * key, int kind, float param0, float param1,
+                  double scale, _ggml.ggml_tensor * labels, _ggml.ggml_tensor * weights,
+                  bint weight_rows) except -1
+    cdef void set_rng(self, uint64_t seed, uint64_t step) noexcept nogil
+    cdef pg_carrier * grow(self) except NULL
+
+
+cdef class Lowered:
+    cdef pg_lowered * ptr
+    cdef Carriers carriers
+    cdef int check(self) except -1
+
+
+cdef class _Function:
+    cdef pg_function data
+
+
+cdef class _Stream:
+    cdef pg_rng rng
+
+
+cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers)
+cdef int set_threads(int n) except -1
+cdef uint64_t begin_compute() noexcept nogil
+cdef void end_compute(uint64_t state) noexcept nogil
+cdef int fill_mask(float * mask, Py_ssize_t n, double rate, uint64_t seed, uint64_t step,
+                   unsigned int stream) noexcept nogil
+cdef int make_function(pg_function * f, str kind) except -1
+cdef size_t rnn_floats(const pg_rnn * r) noexcept nogil

@@ -1,0 +1,335 @@
+# cython: language_level=3
+"""From ggml's nodes to kernels of our own on the CPU.
+
+``PYGGML_LOWERING=0`` in the environment leaves every graph as ggml computes it.
+"""
+
+import os
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from pyggml cimport _ggml
+
+cdef extern from "lowering/lowering.h" nogil:
+    enum:
+        PG_OK
+        PG_ENOMEM
+        PG_RULE_ALL
+        PG_CARRY_ACTIVATION
+        PG_CARRY_DROPOUT
+        PG_CARRY_LOSS
+        PG_CARRY_FUNCTION
+    pg_lowered * pg_lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept,
+                          const pg_carrier * carriers, int n_carriers, int rules)
+    void pg_lowered_free(pg_lowered * lowered)
+    int pg_lowered_status(pg_lowered * lowered)
+    int pg_lowered_count(const pg_lowered * lowered)
+
+cdef extern from "losses.h" nogil:
+    enum:
+        PG_LOSS_MSE
+        PG_LOSS_MAE
+        PG_LOSS_HUBER
+        PG_LOSS_LOG_COSH
+        PG_LOSS_BCE_LOGITS
+        PG_LOSS_BCE
+        PG_LOSS_FOCAL_LOGITS
+        PG_LOSS_FOCAL
+        PG_LOSS_HINGE
+        PG_LOSS_KL
+        PG_LOSS_POISSON
+        PG_LOSS_SOFTMAX_CE
+        PG_LOSS_CE
+        PG_LOSS_COSINE
+
+cdef extern from "activations.h" nogil:
+    enum:
+        PG_ACT_LINEAR
+        PG_ACT_RELU
+        PG_ACT_RELU6
+        PG_ACT_LEAKY_RELU
+        PG_ACT_ELU
+        PG_ACT_SELU
+        PG_ACT_GELU
+        PG_ACT_GELU_TANH
+        PG_ACT_SILU
+        PG_ACT_SIGMOID
+        PG_ACT_HARD_SIGMOID
+        PG_ACT_HARD_SWISH
+        PG_ACT_TANH
+        PG_ACT_SOFTPLUS
+        PG_ACT_SOFTSIGN
+        PG_ACT_MISH
+        PG_ACT_EXPONENTIAL
+
+cdef extern from "lowering/functions.h" nogil:
+    void pg_function_conv(pg_function * f)
+    void pg_function_max_pool(pg_function * f)
+    void pg_function_avg_pool(pg_function * f)
+    void pg_function_gather(pg_function * f)
+    void pg_function_layer_norm(pg_function * f)
+    void pg_function_batch_norm(pg_function * f)
+    void pg_function_batch_norm_fixed(pg_function * f)
+    void pg_function_rnn(pg_function * f)
+    size_t pg_function_rnn_floats(const pg_rnn * r)
+
+cdef extern from "isa.h" nogil:
+    void pg_init()
+    const char * pg_isa_name()
+
+cdef extern from "pool.h" nogil:
+    int PG_MAX_THREADS
+    int pg_set_num_threads(int n)
+    uint64_t pg_ftz_enter()
+    void pg_ftz_leave(uint64_t s)
+
+cdef extern from "dropout.h" nogil:
+    void pg_dropout_mask(const pg_rng * r, float rate, Py_ssize_t n, float * mask)
+
+# What the kernels know, by name.
+LOSSES = {
+    "mse": <int>PG_LOSS_MSE,
+    "mae": <int>PG_LOSS_MAE,
+    "huber": <int>PG_LOSS_HUBER,
+    "log_cosh": <int>PG_LOSS_LOG_COSH,
+    "bce_logits": <int>PG_LOSS_BCE_LOGITS,
+    "bce": <int>PG_LOSS_BCE,
+    "focal_logits": <int>PG_LOSS_FOCAL_LOGITS,
+    "focal": <int>PG_LOSS_FOCAL,
+    "hinge": <int>PG_LOSS_HINGE,
+    "kl": <int>PG_LOSS_KL,
+    "poisson": <int>PG_LOSS_POISSON,
+    "softmax_ce": <int>PG_LOSS_SOFTMAX_CE,
+    "ce": <int>PG_LOSS_CE,
+    "cosine": <int>PG_LOSS_COSINE,
+}
+ACTIVATIONS = {
+    "linear": <int>PG_ACT_LINEAR,
+    "relu": <int>PG_ACT_RELU,
+    "relu6": <int>PG_ACT_RELU6,
+    "leaky_relu": <int>PG_ACT_LEAKY_RELU,
+    "elu": <int>PG_ACT_ELU,
+    "selu": <int>PG_ACT_SELU,
+    "gelu": <int>PG_ACT_GELU,
+    "gelu_tanh": <int>PG_ACT_GELU_TANH,
+    "silu": <int>PG_ACT_SILU,
+    "sigmoid": <int>PG_ACT_SIGMOID,
+    "hard_sigmoid": <int>PG_ACT_HARD_SIGMOID,
+    "hard_swish": <int>PG_ACT_HARD_SWISH,
+    "tanh": <int>PG_ACT_TANH,
+    "softplus": <int>PG_ACT_SOFTPLUS,
+    "softsign": <int>PG_ACT_SOFTSIGN,
+    "mish": <int>PG_ACT_MISH,
+    "exponential": <int>PG_ACT_EXPONENTIAL,
+}
+
+pg_init()
+
+cdef int _rules = PG_RULE_ALL
+cdef bint _enabled = os.environ.get("PYGGML_LOWERING", "1") != "0"
+
+
+def enabled():
+    """Whether graphs are lowered."""
+    return _enabled
+
+
+def set_enabled(bint value, int rules=PG_RULE_ALL):
+    """Switch lowering, or some of its rules, for graphs that are made from now on. For tests."""
+    global _enabled, _rules
+    _enabled = value
+    _rules = rules
+
+
+def isa():
+    """Return the instruction set of the kernels: "baseline", "avx2" or "avx512"."""
+    return (<bytes>pg_isa_name()).decode()
+
+
+cdef class _Function:
+    """What one node that stands for a function refers to."""
+
+
+cdef class _Stream:
+    """The random numbers of one use of dropout."""
+
+
+cdef class Carriers:
+    """The nodes of a graph that stand for something else until they are lowered."""
+
+    def __cinit__(self):
+        self.items = NULL
+        self.count = 0
+        self.streams = []
+        self.functions = []
+
+    def __dealloc__(self):
+        free(self.items)
+
+    cdef pg_carrier * grow(self) except NULL:
+        cdef pg_carrier * items = <pg_carrier *>realloc(
+            self.items, (self.count + 1) * sizeof(pg_carrier))
+        if items is NULL:
+            raise MemoryError
+        self.items = items
+        memset(&items[self.count], 0, sizeof(pg_carrier))
+        self.count += 1
+        return &items[self.count - 1]
+
+    cdef int activation(self, _ggml.ggml_tensor * key, int act, float param) except -1:
+        cdef pg_carrier * c = self.grow()
+        c.key = key
+        c.kind = PG_CARRY_ACTIVATION
+        c.act = act
+        c.param[0] = param
+        return 0
+
+    cdef int dropout(self, _ggml.ggml_tensor * key, float rate) except -1:
+        cdef _Stream stream = _Stream()
+        cdef pg_carrier * c = self.grow()
+        stream.rng.seed = 0
+        stream.rng.step = 0
+        stream.rng.stream = len(self.streams)
+        self.streams.append(stream)
+        c.key = key
+        c.kind = PG_CARRY_DROPOUT
+        c.param[0] = rate
+        c.rng = &stream.rng
+        return 0
+
+    cdef pg_function * new_function(self) except NULL:
+        cdef _Function f = _Function()
+        memset(&f.data, 0, sizeof(pg_function))
+        self.functions.append(f)
+        return &f.data
+
+    cdef int function(self, _ggml.ggml_tensor * key, pg_function * f, int number) except -1:
+        cdef pg_carrier * c = self.grow()
+        c.key = key
+        c.kind = PG_CARRY_FUNCTION
+        c.act = number
+        c.function = f
+        return 0
+
+    cdef int loss(self, _ggml.ggml_tensor * key, int kind, float param0, float param1,
+                  double scale, _ggml.ggml_tensor * labels, _ggml.ggml_tensor * weights,
+                  bint weight_rows) except -1:
+        cdef pg_carrier * c = self.grow()
+        c.key = key
+        c.kind = PG_CARRY_LOSS
+        c.act = kind
+        c.param[0] = param0
+        c.param[1] = param1
+        c.scale = scale
+        c.extra[0] = labels
+        c.extra[1] = weights
+        c.weight_rows = weight_rows
+        return 0
+
+    cdef void set_rng(self, uint64_t seed, uint64_t step) noexcept nogil:
+        """Choose the random numbers that dropout draws next."""
+        cdef int i
+        for i in range(self.count):
+            if self.items[i].rng is not NULL:
+                self.items[i].rng.seed = seed
+                self.items[i].rng.step = step
+
+
+cdef class Lowered:
+    """What the custom nodes of a graph refer to."""
+
+    def __cinit__(self):
+        self.ptr = NULL
+
+    @property
+    def count(self):
+        """Number of nodes that were rewritten."""
+        return 0 if self.ptr is NULL else pg_lowered_count(self.ptr)
+
+    cdef int check(self) except -1:
+        """Raise what a kernel could not do in the last computation."""
+        cdef int status
+        if self.ptr is NULL:
+            return 0
+        status = pg_lowered_status(self.ptr)
+        if status == PG_OK:
+            return 0
+        if status == PG_ENOMEM:
+            raise MemoryError("no scratch memory for a kernel")
+        raise RuntimeError(f"a kernel failed with status {status}")
+
+    def __dealloc__(self):
+        pg_lowered_free(self.ptr)
+        self.ptr = NULL
+
+
+cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers):
+    """Rewrite the nodes of a graph; keep the result as long as the graph."""
+    cdef Lowered lowered = Lowered()
+    lowered.carriers = carriers
+    if not _enabled:
+        return lowered
+    lowered.ptr = pg_lower(compute, kept, carriers.items, carriers.count, _rules)
+    if lowered.ptr is NULL:
+        raise MemoryError("no memory to lower a graph")
+    return lowered
+
+
+cdef int set_threads(int n) except -1:
+    """Set the number of threads of the kernels' pool."""
+    cdef int status
+    with nogil:
+        status = pg_set_num_threads(min(n, PG_MAX_THREADS))
+    if status != PG_OK:
+        raise MemoryError(f"{n} threads could not be set up")
+    return 0
+
+
+cdef uint64_t begin_compute() noexcept nogil:
+    """Flush denormals to zero in this thread; hand the result to end_compute."""
+    return pg_ftz_enter()
+
+
+cdef void end_compute(uint64_t state) noexcept nogil:
+    pg_ftz_leave(state)
+
+
+cdef int fill_mask(float * mask, Py_ssize_t n, double rate, uint64_t seed, uint64_t step,
+                   unsigned int stream) noexcept nogil:
+    """Fill an inverted-dropout mask: the one that the kernels apply without storing it."""
+    cdef pg_rng rng
+    rng.seed = seed
+    rng.step = step
+    rng.stream = stream
+    pg_dropout_mask(&rng, <float>rate, n, mask)
+    return 0
+
+
+cdef int make_function(pg_function * f, str kind) except -1:
+    """Set the kernels of a function, forward and backward."""
+    if kind == "conv":
+        pg_function_conv(f)
+    elif kind == "max_pool":
+        pg_function_max_pool(f)
+    elif kind == "avg_pool":
+        pg_function_avg_pool(f)
+    elif kind == "gather":
+        pg_function_gather(f)
+    elif kind == "layer_norm":
+        pg_function_layer_norm(f)
+    elif kind == "batch_norm":
+        pg_function_batch_norm(f)
+    elif kind == "batch_norm_fixed":
+        pg_function_batch_norm_fixed(f)
+    elif kind == "rnn":
+        pg_function_rnn(f)
+    else:
+        raise ValueError(f"no kernel computes {kind!r}")
+    return 0
+
+
+cdef size_t rnn_floats(const pg_rnn * r) noexcept nogil:
+    """How many floats a recurrent layer leaves for its backward pass."""
+    return pg_function_rnn_floats(r)

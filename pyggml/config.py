@@ -1,0 +1,70 @@
+"""What this copy of pyggml is made of and what it found on this machine."""
+
+import platform
+import sys
+
+import numpy as np
+
+from pyggml import _config, _runtime
+
+
+def config():
+    """Return what :func:`show_config` prints, as a dict of dicts of strings.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> sorted(pyggml.config())
+    ['blas', 'build', 'cpu', 'devices', 'ggml', 'threads', 'versions']
+    """
+    features = _runtime.cpu_features()
+    return {
+        "versions": {
+            "pyggml": _config.VERSION,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+        "build": {
+            "compiler": _config.COMPILER,
+            "type": _config.BUILD_TYPE,
+            "cython": _config.CYTHON_VERSION,
+            "numpy": _config.NUMPY_VERSION,
+        },
+        "ggml": {
+            "version": _runtime.ggml_version(),
+            "compiled against": _runtime.ggml_version_compiled(),
+            "from": _config.GGML_DESCRIPTION,
+        },
+        "blas": {"from": _config.BLAS_DESCRIPTION},
+        "devices": {
+            d["name"]: f"{d['description']}, {d['memory_total'] / 2**30:.1f} GiB"
+            for d in _runtime.devices()
+        },
+        "cpu": {
+            "machine": platform.machine(),
+            "used by ggml": " ".join(features) or "baseline",
+        },
+        "threads": {"used": str(_runtime.get_num_threads())},
+    }
+
+
+def show_config(file=None):
+    """Print versions, where ggml and BLAS came from, devices, CPU features and threads.
+
+    Parameters
+    ----------
+    file : file object, optional
+        By default standard output.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.show_config()  # doctest: +ELLIPSIS
+    versions
+      pyggml ...
+    """
+    file = sys.stdout if file is None else file
+    for section, entries in config().items():
+        print(section, file=file)
+        for key, value in entries.items():
+            print(f"  {key}  {value}", file=file)

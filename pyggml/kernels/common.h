@@ -1,0 +1,43 @@
+/* What every kernel file needs: status codes and the compiler's words for a few ideas. */
+#ifndef PG_COMMON_H
+#define PG_COMMON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Status of a kernel that may have to allocate scratch memory. */
+enum { PG_OK = 0, PG_ENOMEM = -1, PG_EINVAL = -2 };
+
+#if defined(__GNUC__)
+#define PG_INLINE static inline __attribute__((always_inline, unused))
+#define PG_NOINLINE __attribute__((noinline))
+#define PG_RESTRICT __restrict
+#define PG_UNROLL _Pragma("GCC unroll 16")
+#define PG_ALIGN64 __attribute__((aligned(64)))
+#elif defined(_MSC_VER)
+#define PG_INLINE static __forceinline
+#define PG_NOINLINE __declspec(noinline)
+#define PG_RESTRICT __restrict
+#define PG_UNROLL
+#define PG_ALIGN64 __declspec(align(64))
+#else
+#define PG_INLINE static inline
+#define PG_NOINLINE
+#define PG_RESTRICT restrict
+#define PG_UNROLL
+#define PG_ALIGN64 _Alignas(64)
+#endif
+
+#if defined(_MSC_VER)
+#define PG_TLS __declspec(thread)
+#else
+#define PG_TLS _Thread_local
+#endif
+
+typedef ptrdiff_t pg_int; /* sizes, strides and indices */
+
+PG_INLINE pg_int pg_min(pg_int a, pg_int b) { return a < b ? a : b; }
+PG_INLINE pg_int pg_max(pg_int a, pg_int b) { return a > b ? a : b; }
+PG_INLINE pg_int pg_ceil_div(pg_int a, pg_int b) { return (a + b - 1) / b; }
+
+#endif

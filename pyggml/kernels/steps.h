@@ -1,0 +1,53 @@
+/* Step rules of the optimizers, one pass over weights, gradient and state.
+ *
+ * In every rule g stands for grad_scale * gradient, and weight decay is decoupled:
+ * w is multiplied by (1 - lr * weight_decay) before the step.
+ *
+ *   ADAM      m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= lr (m h1) / (sqrt(v h2) + eps)
+ *             with h1 = 1 / (1 - b1^t), h2 = 1 / (1 - b2^t)    (Kingma and Ba 2015; AdamW:
+ *             Loshchilov and Hutter 2019)
+ *   SGD       w -= lr g
+ *   MOMENTUM  v = mu v - lr g; w += v; with nesterov: w += mu v - lr g         (as in Keras)
+ *   RMSPROP   s = rho s + (1-rho) g^2; d = s + eps, if centered a = rho a + (1-rho) g and
+ *             d = s - a^2 + eps; i = lr g / sqrt(d); with momentum b = mu b + i, i = b; w -= i
+ *             (as in Keras)
+ *   ADAGRAD   s += g^2; w -= lr g / sqrt(s + eps)
+ *   LION      w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g               (Chen et al. 2023)
+ */
+#ifndef PG_STEPS_H
+#define PG_STEPS_H
+
+#include "common.h"
+
+enum {
+    PG_STEP_SGD,
+    PG_STEP_MOMENTUM,
+    PG_STEP_ADAM,
+    PG_STEP_RMSPROP,
+    PG_STEP_ADAGRAD,
+    PG_STEP_LION,
+    PG_STEP_COUNT
+};
+
+typedef struct pg_step_params {
+    int rule;
+    int nesterov, centered;
+    float lr, beta1, beta2, eps, weight_decay, h1, h2;
+    float momentum, rho;
+    float grad_scale;
+} pg_step_params;
+
+/* State arrays of n floats each that a rule needs, in this order:
+ * ADAM m, v; MOMENTUM v; RMSPROP s, then b if momentum != 0, then a if centered (each in its own
+ * place: s1 = s, s2 = b, s3 = a); ADAGRAD s; LION m. Others may be NULL. */
+void pg_step(const pg_step_params *p, pg_int n, float *w, const float *g, float *s1, float *s2,
+             float *s3);
+/* On the calling thread only. */
+void pg_step1(const pg_step_params *p, pg_int n, float *w, const float *g, float *s1, float *s2,
+              float *s3);
+
+/* Sum of squares in double, in an order that does not depend on the number of threads: the squared
+ * norm for clipping. */
+double pg_sum_squares(pg_int n, const float *x);
+
+#endif

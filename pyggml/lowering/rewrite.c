@@ -1,0 +1,529 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "nodes.h"
+
+struct pg_lowered {
+    int       status;
+    int       count;
+    pg_note * notes;
+};
+
+/* A hash from tensors to their users. */
+typedef struct users {
+    size_t                size; /* a power of two */
+    struct ggml_tensor ** key;
+    int *                 count;
+    struct ggml_tensor ** first; /* and last, to tell the two users of a carrier's key apart */
+    struct ggml_tensor ** last;
+} users;
+
+typedef struct work {
+    pg_lowered *          lowered;
+    struct ggml_context * scratch; /* where ggml fills in the parameters of custom nodes */
+    users                 u;
+    const pg_carrier *    carriers;
+    int                   n_carriers;
+    int                   rules;
+} work;
+
+static size_t slot_of(const users * u, const struct ggml_tensor * t) {
+    size_t i = ((size_t) (uintptr_t) t >> 4) * (size_t) 0x9e3779b97f4a7c15ULL & (u->size - 1);
+    while (u->key[i] != NULL && u->key[i] != t) {
+        i = (i + 1) & (u->size - 1);
+    }
+    return i;
+}
+
+static int n_users(const users * u, const struct ggml_tensor * t) {
+    const size_t i = slot_of(u, t);
+    return u->key[i] == NULL ? 0 : u->count[i];
+}
+
+static struct ggml_tensor * only_user(const users * u, const struct ggml_tensor * t) {
+    const size_t i = slot_of(u, t);
+    return u->key[i] != NULL && u->count[i] == 1 ? u->first[i] : NULL;
+}
+
+static void add_users(users * u, struct ggml_context * ctx) {
+    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
+         t = ggml_get_next_tensor(ctx, t)) {
+        for (int s = 0; s < GGML_MAX_SRC; ++s) {
+            if (t->src[s] == NULL) {
+                continue;
+            }
+            const size_t i = slot_of(u, t->src[s]);
+            if (u->key[i] == NULL) {
+                u->key[i]   = t->src[s];
+                u->first[i] = t;
+            }
+            u->last[i] = t;
+            u->count[i]++;
+        }
+    }
+}
+
+static size_t count_tensors(struct ggml_context * ctx) {
+    size_t n = 0;
+    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
+         t = ggml_get_next_tensor(ctx, t)) {
+        n++;
+    }
+    return n;
+}
+
+static int make_users(users * u, struct ggml_context * a, struct ggml_context * b) {
+    size_t n = GGML_MAX_SRC;
+    n += 4 * (count_tensors(a) + count_tensors(b));
+    u->size = 64;
+    while (u->size < 2 * n) {
+        u->size *= 2;
+    }
+    u->key   = calloc(u->size, sizeof(*u->key));
+    u->count = calloc(u->size, sizeof(*u->count));
+    u->first = calloc(u->size, sizeof(*u->first));
+    u->last  = calloc(u->size, sizeof(*u->last));
+    if (u->key == NULL || u->count == NULL || u->first == NULL || u->last == NULL) {
+        return PG_ENOMEM;
+    }
+    add_users(u, a);
+    add_users(u, b);
+    return PG_OK;
+}
+
+static void free_users(users * u) {
+    free(u->key);
+    free(u->count);
+    free(u->first);
+    free(u->last);
+}
+
+/* ---- rewriting one node ------------------------------------------------------------------ */
+
+static pg_note * set_custom(work * w, struct ggml_tensor * t, ggml_custom_op_t fun, int n_src,
+                            struct ggml_tensor ** src) {
+    pg_note * note = calloc(1, sizeof(*note));
+    if (note == NULL) {
+        return NULL;
+    }
+    note->status      = &w->lowered->status;
+    note->next        = w->lowered->notes;
+    w->lowered->notes = note;
+    ggml_reset(w->scratch);
+    struct ggml_tensor * model =
+        ggml_custom_4d(w->scratch, GGML_TYPE_F32, 1, 1, 1, 1, NULL, 0, fun, 1, note);
+    t->op = GGML_OP_CUSTOM;
+    memcpy(t->op_params, model->op_params, sizeof(t->op_params));
+    for (int i = 0; i < GGML_MAX_SRC; ++i) {
+        t->src[i] = i < n_src ? src[i] : NULL;
+    }
+    w->lowered->count++;
+    return note;
+}
+
+/* A node that nothing needs any more becomes a view of something that exists: it takes neither
+ * time nor memory, but stays in the graph, whose nodes are counted. */
+static void kill(struct ggml_tensor * t, struct ggml_tensor * existing) {
+    struct ggml_tensor * root = existing->view_src != NULL ? existing->view_src : existing;
+    for (int i = 0; i < GGML_MAX_SRC; ++i) {
+        t->src[i] = NULL;
+    }
+    t->op        = GGML_OP_VIEW;
+    t->src[0]    = existing;
+    t->view_src  = root;
+    t->view_offs = 0;
+}
+
+static int is_leaf_f32(const struct ggml_tensor * t) {
+    return t->op == GGML_OP_NONE && t->data != NULL && t->type == GGML_TYPE_F32;
+}
+
+static const pg_carrier * carrier_of(const work * w, const struct ggml_tensor * key) {
+    for (int i = 0; i < w->n_carriers; ++i) {
+        if (w->carriers[i].key == key) {
+            return &w->carriers[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- rules ------------------------------------------------------------------------------- */
+
+static int rows_in_order(const struct ggml_tensor * t) {
+    return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float);
+}
+
+static int is_product(const struct ggml_tensor * t) {
+    const struct ggml_tensor * a = t->src[0];
+    const struct ggml_tensor * b = t->src[1];
+    if (t->type != GGML_TYPE_F32 || !ggml_is_contiguous(t) || !rows_in_order(a)) {
+        return 0;
+    }
+    if (t->op == GGML_OP_MUL_MAT) {
+        return rows_in_order(b);
+    }
+    return b->type == GGML_TYPE_F32 && (b->nb[0] == sizeof(float) || b->nb[1] == sizeof(float));
+}
+
+static int is_matrix_product(const struct ggml_tensor * t) {
+    return t->op == GGML_OP_MUL_MAT && is_product(t) && t->ne[2] * t->ne[3] == 1;
+}
+
+/* ADD(MUL_MAT(a, b), bias) whose product nothing else uses; returns the product. */
+static struct ggml_tensor * dense_of(const work * w, const struct ggml_tensor * add) {
+    if (add->op != GGML_OP_ADD) {
+        return NULL;
+    }
+    struct ggml_tensor * product = add->src[0];
+    struct ggml_tensor * bias    = add->src[1];
+    if (!is_matrix_product(product) || only_user(&w->u, product) != add || !is_leaf_f32(bias) ||
+        bias->ne[0] != product->ne[0] || ggml_nelements(bias) != bias->ne[0]) {
+        return NULL;
+    }
+    return product;
+}
+
+/* What the key of an activation is a reshape of, if only the activation (and its backward pass,
+ * which reads the result instead) needs it. */
+static int fuse_activation(work * w, struct ggml_tensor * t, const pg_carrier * c) {
+    struct ggml_tensor * key = t->src[0];
+    struct ggml_tensor * add = key->src[0];
+    if (key->op != GGML_OP_RESHAPE || add == NULL || only_user(&w->u, add) != key ||
+        !pg_act_from_y(c->act) || n_users(&w->u, key) > 2) {
+        return 0;
+    }
+    struct ggml_tensor * product = dense_of(w, add);
+    if (product == NULL) {
+        return 0;
+    }
+    struct ggml_tensor * weight = product->src[0];
+    struct ggml_tensor * src[3] = { weight, product->src[1], add->src[1] };
+    pg_note * note = set_custom(w, t, pg_node_dense, 3, src);
+    if (note == NULL) {
+        return PG_ENOMEM;
+    }
+    note->act      = c->act;
+    note->param[0] = c->param[0];
+    kill(product, weight);
+    kill(add, weight);
+    kill(key, weight);
+    return 1;
+}
+
+static int lower_function(work * w, struct ggml_tensor * t) {
+    const pg_carrier * c = carrier_of(w, t->src[1]);
+    if (c == NULL || c->kind != PG_CARRY_FUNCTION) {
+        return 0;
+    }
+    pg_function *    f = c->function;
+    const int        back = t->op == GGML_OP_GET_ROWS_BACK;
+    ggml_custom_op_t fun  = back ? f->backward[c->act] : f->forward;
+    if (!back && t != f->output) {
+        kill(t, f->output);
+        return 1;
+    }
+    struct ggml_tensor * src[PG_MAX_INPUTS + 3];
+    int n = 0;
+    if (back) {
+        src[n++] = t->src[0];
+    }
+    for (int i = 0; i < f->n_inputs; ++i) {
+        src[n++] = f->inputs[i];
+    }
+    if (f->workspace != NULL) {
+        src[n++] = f->workspace;
+    }
+    if (back) {
+        src[n++] = f->output;
+    }
+    pg_note * note = set_custom(w, t, fun, n, src);
+    if (note == NULL) {
+        return PG_ENOMEM;
+    }
+    note->function = f;
+    return 1;
+}
+
+/* The first gradient of a function with one backward pass for all is computed before the others,
+ * which copy theirs: it becomes a source of theirs. */
+static void order_gradients(work * w, struct ggml_context * ctx) {
+    for (int i = 0; i < w->n_carriers; ++i) {
+        const pg_carrier * c = &w->carriers[i];
+        if (c->kind != PG_CARRY_FUNCTION || !c->function->same_node || c->act != 0) {
+            continue;
+        }
+        struct ggml_tensor * first = NULL;
+        for (int pass = 0; pass < 2; ++pass) {
+            for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
+                 t = ggml_get_next_tensor(ctx, t)) {
+                if (t->op != GGML_OP_CUSTOM || !pg_is_gradient_of(t, c->function)) {
+                    continue;
+                }
+                if (pass == 0 && pg_is_gradient(t, c->function, 0)) {
+                    first = t;
+                }
+                if (pass == 1 && first != NULL && t != first) {
+                    t->src[GGML_MAX_SRC - 1] = first;
+                }
+            }
+        }
+    }
+}
+
+static int lower_carrier(work * w, struct ggml_tensor * t) {
+    const int forward = t->op == GGML_OP_UNARY && ggml_get_unary_op(t) == GGML_UNARY_OP_SILU;
+    if (forward || t->op == GGML_OP_SILU_BACK) {
+        struct ggml_tensor * key = t->src[forward ? 0 : 1];
+        const pg_carrier *   c   = carrier_of(w, key);
+        if (c == NULL) {
+            return 0;
+        }
+        pg_note * note;
+        if (c->kind == PG_CARRY_DROPOUT) {
+            struct ggml_tensor * src[1] = { t->src[0] };
+            note = set_custom(w, t, pg_node_dropout, 1, src);
+            if (note != NULL) {
+                note->rng = c->rng;
+            }
+        } else if (forward) {
+            const int fused = w->rules & PG_RULE_FUSE ? fuse_activation(w, t, c) : 0;
+            if (fused != 0) {
+                return fused;
+            }
+            struct ggml_tensor * src[1] = { key };
+            note = set_custom(w, t, pg_node_act, 1, src);
+        } else {
+            /* The forward node is the first user of the key. */
+            struct ggml_tensor * y = w->u.first[slot_of(&w->u, key)];
+            const int from_y = pg_act_from_y(c->act);
+            struct ggml_tensor * src[2] = { t->src[0], from_y ? y : key };
+            note = set_custom(w, t, pg_node_act_back, 2, src);
+            if (note != NULL) {
+                note->flag = from_y;
+            }
+        }
+        if (note == NULL) {
+            return PG_ENOMEM;
+        }
+        note->act      = c->act;
+        note->param[0] = c->param[0];
+        return 1;
+    }
+    if (t->op == GGML_OP_GET_ROWS || t->op == GGML_OP_GET_ROWS_BACK) {
+        return lower_function(w, t);
+    }
+    if (t->op == GGML_OP_CROSS_ENTROPY_LOSS || t->op == GGML_OP_CROSS_ENTROPY_LOSS_BACK) {
+        const int back = t->op == GGML_OP_CROSS_ENTROPY_LOSS_BACK;
+        const pg_carrier * c = carrier_of(w, t->src[back ? 2 : 1]);
+        if (c == NULL) {
+            return 0;
+        }
+        struct ggml_tensor * src[4];
+        int n = 0;
+        if (back) {
+            src[n++] = t->src[0];
+        }
+        src[n++] = t->src[back ? 1 : 0];
+        src[n++] = c->extra[0];
+        if (c->extra[1] != NULL) {
+            src[n++] = c->extra[1];
+        }
+        pg_note * note = set_custom(w, t, back ? pg_node_loss_back : pg_node_loss, n, src);
+        if (note == NULL) {
+            return PG_ENOMEM;
+        }
+        note->act      = c->act;
+        note->param[0] = c->param[0];
+        note->param[1] = c->param[1];
+        note->scale    = c->scale;
+        note->flag     = c->weight_rows;
+        return 1;
+    }
+    return 0;
+}
+
+/* Below this many elements a weight fits the caches and its gradient may as well be written. */
+#define UPDATE_FROM (1 << 20)
+
+static int lower_step(work * w, struct ggml_tensor * t) {
+    const int adam = t->op == GGML_OP_OPT_STEP_ADAMW;
+    if (!adam && t->op != GGML_OP_OPT_STEP_SGD) {
+        return 0;
+    }
+    struct ggml_tensor * g = t->src[1];
+    if (!ggml_is_contiguous(g) || !ggml_is_contiguous(t)) {
+        return 0;
+    }
+    struct ggml_tensor * params = t->src[adam ? 4 : 2];
+    struct ggml_tensor * m = adam ? t->src[2] : NULL;
+    struct ggml_tensor * v = adam ? t->src[3] : NULL;
+    pg_note * note;
+    if ((w->rules & PG_RULE_UPDATE) && (w->rules & PG_RULE_MATMUL) && g->op == GGML_OP_OUT_PROD &&
+        is_product(g) && g->ne[2] * g->ne[3] == 1 && only_user(&w->u, g) == t &&
+        ggml_nelements(g) >= UPDATE_FROM) {
+        struct ggml_tensor * src[6] = { g->src[0], g->src[1], t->src[0], params, m, v };
+        note = set_custom(w, t, pg_node_update, adam ? 6 : 4, src);
+        if (note != NULL) {
+            kill(g, t->src[2]);
+        }
+    } else {
+        struct ggml_tensor * src[5] = { t->src[0], g, params, m, v };
+        note = set_custom(w, t, pg_node_step, adam ? 5 : 3, src);
+    }
+    if (note == NULL) {
+        return PG_ENOMEM;
+    }
+    note->act = adam ? PG_STEP_ADAM : PG_STEP_SGD;
+    return 1;
+}
+
+static int lower_softmax(work * w, struct ggml_tensor * t) {
+    /* plain softmax: no mask, no sinks, scale 1, no bias */
+    float p[2];
+    memcpy(p, t->op_params, sizeof(p));
+    if (p[0] != 1.0f || p[1] != 0.0f) {
+        return 0;
+    }
+    if (t->op == GGML_OP_SOFT_MAX && t->src[1] == NULL && t->src[2] == NULL &&
+        ggml_is_contiguous(t->src[0])) {
+        return set_custom(w, t, pg_node_softmax, 1, t->src) == NULL ? PG_ENOMEM : 1;
+    }
+    if (t->op == GGML_OP_SOFT_MAX_BACK && ggml_is_contiguous(t->src[0]) &&
+        ggml_is_contiguous(t->src[1])) {
+        struct ggml_tensor * src[2] = { t->src[0], t->src[1] };
+        return set_custom(w, t, pg_node_softmax_back, 2, src) == NULL ? PG_ENOMEM : 1;
+    }
+    return 0;
+}
+
+static int lower_node(work * w, struct ggml_tensor * t) {
+    if ((w->rules & PG_RULE_FUSE) && t->op == GGML_OP_ADD) {
+        struct ggml_tensor * product = dense_of(w, t);
+        if (product != NULL) {
+            struct ggml_tensor * src[3] = { product->src[0], product->src[1], t->src[1] };
+            pg_note * note = set_custom(w, t, pg_node_dense, 3, src);
+            if (note == NULL) {
+                return PG_ENOMEM;
+            }
+            note->act = PG_ACT_LINEAR;
+            kill(product, src[0]);
+            return 1;
+        }
+    }
+    if ((w->rules & PG_RULE_MATMUL) &&
+        (t->op == GGML_OP_MUL_MAT || t->op == GGML_OP_OUT_PROD) && is_product(t)) {
+        struct ggml_tensor * src[2] = { t->src[0], t->src[1] };
+        const int forward = t->op == GGML_OP_MUL_MAT;
+        return set_custom(w, t, forward ? pg_node_mul_mat : pg_node_out_prod, 2, src) == NULL
+            ? PG_ENOMEM : 1;
+    }
+    if ((w->rules & PG_RULE_BIAS) && t->op == GGML_OP_REPEAT_BACK &&
+        t->ne[0] == t->src[0]->ne[0] && ggml_nelements(t) == t->ne[0] &&
+        ggml_is_contiguous(t->src[0])) {
+        struct ggml_tensor * src[1] = { t->src[0] };
+        return set_custom(w, t, pg_node_sum_rows, 1, src) == NULL ? PG_ENOMEM : 1;
+    }
+    if ((w->rules & PG_RULE_SOFTMAX) &&
+        (t->op == GGML_OP_SOFT_MAX || t->op == GGML_OP_SOFT_MAX_BACK)) {
+        return lower_softmax(w, t);
+    }
+    return 0;
+}
+
+/* Labels and weights of a loss are joined in a custom node that only carries them; so are the
+ * keys of functions, and the sums of their carriers. */
+static void kill_joints(work * w) {
+    for (int i = 0; i < w->n_carriers; ++i) {
+        const pg_carrier * c = &w->carriers[i];
+        if (c->kind == PG_CARRY_FUNCTION) {
+            kill(c->key, c->function->inputs[0]);
+            for (int s = 0; c->act == 0 && s < c->function->n_sums; ++s) {
+                kill(c->function->sums[s], c->function->output);
+            }
+        }
+        if (c->kind == PG_CARRY_LOSS && c->key != c->extra[0]) {
+            kill(c->key, c->extra[0]);
+        }
+    }
+}
+
+/* Views of what became a view itself go to its root, as ggml wants them. */
+static void flatten_views(struct ggml_context * ctx) {
+    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
+         t = ggml_get_next_tensor(ctx, t)) {
+        while (t->view_src != NULL && t->view_src->view_src != NULL) {
+            t->view_offs += t->view_src->view_offs;
+            t->view_src = t->view_src->view_src;
+        }
+    }
+}
+
+static int for_all(work * w, struct ggml_context * ctx, int (*rule)(work *, struct ggml_tensor *)) {
+    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
+         t = ggml_get_next_tensor(ctx, t)) {
+        if (rule(w, t) < 0) {
+            return PG_ENOMEM;
+        }
+    }
+    return PG_OK;
+}
+
+pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
+                      const pg_carrier * carriers, int n_carriers, int rules) {
+    work w;
+    memset(&w, 0, sizeof(w));
+    w.carriers   = carriers;
+    w.n_carriers = n_carriers;
+    w.rules      = rules;
+    w.lowered    = calloc(1, sizeof(*w.lowered));
+    struct ggml_init_params params = { 4 * ggml_tensor_overhead(), NULL, true };
+    w.scratch = ggml_init(params);
+    int status = w.lowered == NULL || w.scratch == NULL ? PG_ENOMEM : PG_OK;
+    if (status == PG_OK) {
+        status = make_users(&w.u, compute, kept);
+    }
+    /* Carriers first: they fuse the widest. Steps before products: they take gradients over. */
+    if (status == PG_OK) {
+        status = for_all(&w, compute, lower_carrier);
+    }
+    if (status == PG_OK) {
+        status = for_all(&w, kept, lower_carrier);
+    }
+    kill_joints(&w);
+    order_gradients(&w, compute);
+    if (status == PG_OK && (rules & PG_RULE_STEP)) {
+        status = for_all(&w, compute, lower_step);
+    }
+    if (status == PG_OK) {
+        status = for_all(&w, compute, lower_node);
+    }
+    flatten_views(compute);
+    flatten_views(kept);
+    free_users(&w.u);
+    ggml_free(w.scratch);
+    if (status != PG_OK) {
+        pg_lowered_free(w.lowered);
+        return NULL;
+    }
+    return w.lowered;
+}
+
+void pg_lowered_free(pg_lowered * lowered) {
+    if (lowered == NULL) {
+        return;
+    }
+    while (lowered->notes != NULL) {
+        pg_note * next = lowered->notes->next;
+        free(lowered->notes);
+        lowered->notes = next;
+    }
+    free(lowered);
+}
+
+int pg_lowered_status(pg_lowered * lowered) {
+    const int status = lowered->status;
+    lowered->status  = PG_OK;
+    return status;
+}
+
+int pg_lowered_count(const pg_lowered * lowered) { return lowered->count; }
