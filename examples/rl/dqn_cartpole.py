@@ -11,7 +11,9 @@ Three things of a Trainer make the loop short:
 - ``step_many`` runs all updates between two rollouts in one call.
 
 Training ends when the greedy policy reaches the full return of 500 in every trial, or at 50,000
-steps; the best network on the way is kept. Run ``python dqn_cartpole.py --seed 1``.
+steps; the best network on the way is kept.
+
+Run ``python dqn_cartpole.py --seed 1``; it needs ``pip install pyggml[rl]``.
 """
 
 import argparse
@@ -98,12 +100,18 @@ def evaluate(network, episodes, seed):
     return returns
 
 
-def train(seed, total_steps=TOTAL_STEPS, verbose=True):
+def train(seed, total_steps=TOTAL_STEPS, evaluate_every=EVALUATE_EVERY, verbose=True):
     """Train an agent.
+
+    Parameters
+    ----------
+    evaluate_every : int or None
+        Rollouts between two trials of the greedy policy. None: none, and all steps are made.
 
     Returns
     -------
     best : Snapshot
+        The best network in the trials, or the last one.
     curve : list of (step, return)
         Of the episodes played while exploring.
     """
@@ -132,7 +140,7 @@ def train(seed, total_steps=TOTAL_STEPS, verbose=True):
                 continue
             losses = learn(trainer, target, buffer, rng)
             trainer.update_target(target)
-            if (step // TRAIN_EVERY) % EVALUATE_EVERY:
+            if evaluate_every is None or (step // TRAIN_EVERY) % evaluate_every:
                 continue
             mean = evaluate(trainer, 10, seed=10_000 + step).mean()
             if verbose:
@@ -143,6 +151,8 @@ def train(seed, total_steps=TOTAL_STEPS, verbose=True):
                 trainer.update_target(best)
             if mean == 500:
                 break
+        if best_mean == -np.inf:
+            trainer.update_target(best)
     env.close()
     return best, curve
 

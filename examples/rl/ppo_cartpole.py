@@ -8,7 +8,7 @@ The clipped objective is written as a layer on further inputs (actions, advantag
 log-probabilities, returns), and the model that ends in it is compiled with ``loss="output"``. A
 second trainer on the same layers, with ``share=``, predicts with the weights as they move.
 
-Run ``python ppo_cartpole.py --seed 1``.
+Run ``python ppo_cartpole.py --seed 1``; it needs ``pip install pyggml[rl]``.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def make_networks():
     def tower(units, name):
         h = layers.Dense(64, "tanh")(observation)
         h = layers.Dense(64, "tanh")(h)
-        return layers.Dense(units, kernel_initializer="glorot_uniform", name=name)(h)
+        return layers.Dense(units, name=name)(h)
 
     logits, value = tower(N_ACTIONS, "logits"), tower(1, "value")
     policy = pyggml.Model(observation, {"logits": logits, "value": value})

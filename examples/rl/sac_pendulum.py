@@ -10,7 +10,7 @@ How the pieces share weights:
   ``share=critic`` they follow the critic's trainer without a copy.
 - ``policy`` only predicts actions, on the actor's weights (``share=actor``).
 
-Run ``python sac_pendulum.py --seed 1``.
+Run ``python sac_pendulum.py --seed 1``; it needs ``pip install pyggml[rl]``.
 """
 
 import argparse
@@ -33,16 +33,6 @@ TAU = 0.01
 HIGHEST = 2.0  # the torque that the environment takes
 TARGET_ENTROPY = -1.0
 EVALUATE_EVERY = 1_000
-
-
-class Add(layers.Layer):
-    """The sum of several inputs."""
-
-    def call(self, x):
-        total = x[0]
-        for term in x[1:]:
-            total = ops.add(total, term)
-        return ops.relu(total)
 
 
 class SquashedGaussian(layers.Layer):
@@ -85,8 +75,8 @@ def make_critics():
     observation, action = pyggml.Input((3,), name="observation"), pyggml.Input((1,), name="action")
     outputs = {}
     for name in ("q1", "q2"):
-        # A Dense layer on both together, written as the sum of one on each.
-        h = Add()([layers.Dense(HIDDEN)(observation), layers.Dense(HIDDEN, use_bias=False)(action)])
+        h = layers.Concatenate()([observation, action])
+        h = layers.Dense(HIDDEN, "relu")(h)
         h = layers.Dense(HIDDEN, "relu")(h)
         outputs[name] = layers.Dense(1)(h)
     return pyggml.Model([observation, action], outputs)
