@@ -25,6 +25,7 @@ cdef extern from "_gather.h" nogil:
         PG_BOOL
     ctypedef void (*pg_run_t)(const char * src, int64_t n, int64_t step, int swap, float * dst)
     pg_run_t pg_runs[13]
+    void pg_prefetch(const char * row, int64_t size)
     double pg_element(int kind, const char * src, int swap)
 
 cnp.import_array()
@@ -117,6 +118,9 @@ cdef class Rows:
                 return
             for i in range(n):
                 row = start + i if index is NULL else index[start + i]
+                if index is not NULL and i + 8 < n:
+                    pg_prefetch(self.base + index[start + i + 8] * self.row_step,
+                                size * <int64_t>sizeof(float))
                 memcpy(target + i * size, self.base + row * self.row_step, size * sizeof(float))
             return
         for i in range(n):

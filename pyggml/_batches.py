@@ -108,18 +108,14 @@ class Resident:
         order, start = self.rows(epoch)
         feed, size = self.feed, self.batch_size
         end = start + self.count
-        held = self.arrays.rows_held if self.arrays is not None else None
-        read = 0
+        watch = None if self.arrays is None else self.arrays.watch()
         for _ in range(self.size):
             n = min(size, end - start)
             yield feed, order, start, n
             start += n
-            if held is not None:
-                read += n
-                if read >= held:
-                    self.arrays.release()
-                    read = 0
-        if held is not None:
+            if watch is not None:
+                watch.read(n)
+        if watch is not None:
             self.arrays.release()
 
     def sample(self, max_rows):

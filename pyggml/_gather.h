@@ -65,6 +65,18 @@ static const pg_run_t pg_runs[PG_N_KINDS] = {
     pg_run_bool,
 };
 
+/* Asks for the beginning of a row that is copied soon; the rest of it comes by itself. */
+static inline void pg_prefetch(const char * row, int64_t size) {
+#if defined(__GNUC__)
+    for (int64_t i = 0; i < size && i < 512; i += 64) {
+        __builtin_prefetch(row + i);
+    }
+#else
+    (void) row;
+    (void) size;
+#endif
+}
+
 /* One element as double, exactly, except for 64-bit integers beyond 2^53 (no label is). */
 static double pg_element(int kind, const char * src, int swap) {
 #define PG_ELEMENT(KIND, TYPE, CONVERT)                                                           \

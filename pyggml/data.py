@@ -13,8 +13,12 @@ import numpy as np
 
 from pyggml._prefetch import Prefetcher
 
-# Bytes read from a memory map before its pages are given back.
-_held = 32 << 20
+# Bytes of memory maps that may be in memory before they are given back.
+_held = 256 << 20
+# How much the system maps for every row read out of order, where it does not tell: it may be more.
+_around = 64 << 10
+# Rows between two looks at how much is mapped.
+_looks = 64
 
 
 class LazyArray:
@@ -182,19 +186,62 @@ class Arrays:
 
     def slabs(self, n):
         """Yield slices of at most n rows, giving back what was mapped in between."""
+        watch = self.watch()
         for start in range(0, self.n_rows, n):
             yield slice(start, min(start + n, self.n_rows))
+            if watch is not None:
+                watch.read(n)
+        if watch is not None:
             self.release()
 
-    @property
-    def rows_held(self):
-        """How many rows to read before :meth:`release`; None where nothing is mapped."""
-        return max(1, _held // max(1, self.row_bytes)) if self._maps else None
+    def watch(self):
+        """Return what gives mapped pages back while rows are read; None where none is needed."""
+        if sum(len(mapping) for mapping in self._maps) <= _held:
+            return None
+        return _Watch(self)
 
     def release(self):
         """Give pages of memory-mapped files back to the system, which has them in the file."""
         for mapping in self._maps:
             mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped():
+    """Return how many bytes of files are mapped into the process, or None if nobody tells."""
+    try:
+        with open("/proc/self/statm", "rb") as f:
+            return int(f.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return None
+
+
+class _Watch:
+    """Gives back what is mapped of a data set when it has become too much.
+
+    Parameters
+    ----------
+    arrays : Arrays
+    """
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+        self.rows = 0
+        arrays.release()
+        self.before = _mapped()
+
+    def read(self, n):
+        """Tell that n rows were read."""
+        self.rows += n
+        if self.rows < _looks:
+            return
+        if self.before is None:
+            if self.rows * max(self.arrays.row_bytes, _around) > _held:
+                self.rows = 0
+                self.arrays.release()
+        else:
+            self.rows = 0
+            if _mapped() - self.before > _held:
+                self.arrays.release()
 
 
 def _take(array, rows):

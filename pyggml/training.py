@@ -188,8 +188,8 @@ def predict(model, x, batch_size, steps=None, callbacks=None, workers=0):
     chunk = None
     if callbacks or steps is not None:
         chunk = size
-    elif arrays is not None and (arrays.lazy or arrays.rows_held is not None):
-        chunk = max(size, (arrays.rows_held or 1024) // size * size)
+    elif arrays is not None and (arrays.lazy or arrays.watch() is not None):
+        chunk = -(-1024 // size) * size
     if chunk is None:
         return predictor.predict(x, size)
     if arrays is None:

@@ -468,7 +468,7 @@ ABORTS = {
         refused = 0
         for n in range(640, 700, 2):
             x, y = graph()
-            for _ in range(n): y = ops.affine(ops.square(y), 0.1)if n % 4 else ops.square(y)
+            for _ in range(n): y = ops.affine(ops.square(y), 0.1) if n % 4 else ops.square(y)
             try:
                 opt.OptContext(x, y).step(X, Y)
             except NotImplementedError:
