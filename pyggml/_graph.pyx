@@ -13,7 +13,8 @@ from libc.stdint cimport INT32_MAX, int64_t
 from libc.string cimport memcpy
 
 from pyggml cimport _ggml
-from pyggml._lowering cimport Carriers, lower
+from pyggml cimport _lowering
+from pyggml._lowering cimport Carriers
 from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
@@ -239,7 +240,7 @@ cdef class Graph:
 
     cdef int lower(self) except -1:
         """Rewrite the nodes to kernels, once the graph is complete."""
-        self.lowered = lower(self.compute.ptr, self.inputs.ptr, self.carriers)
+        self.lowered = _lowering.lower(self.compute.ptr, self.inputs.ptr, self.carriers)
         return 0
 
     cdef int seal(self) except -1:

@@ -119,20 +119,20 @@ cdef struct Spin:
 cdef void spin(void *ctx, int part) noexcept nogil:
     cdef Spin *s = <Spin *>ctx
     cdef double x = part
-    cdef long i
-    for i in range(s.turns):
+    cdef long _i
+    for _i in range(s.turns):
         x = x * 0.999 + 1.0
     s.sink[part & 63] = x
 
 
 def region_seconds(int n_parts, int regions, long turns=0):
     """Seconds for so many regions, each part of which turns a loop so often."""
-    cdef int i
+    cdef int _i
     cdef Spin s
     s.turns = turns
     begin = time.perf_counter()
     with nogil:
-        for i in range(regions):
+        for _i in range(regions):
             pg_parallel(n_parts, spin if turns else nothing, &s)
     return time.perf_counter() - begin
 
@@ -178,10 +178,10 @@ def gemm_seconds(int ta, int tb, a, b, c, int reps):
     cdef float *pa = fp(a)
     cdef float *pb = fp(b)
     cdef float *pc = fp(c)
-    cdef int i
+    cdef int _i
     begin = time.perf_counter()
     with nogil:
-        for i in range(reps):
+        for _i in range(reps):
             pg_gemm(ta, tb, m, n, k, 1.0, pa, la, pb, lb, 0.0, pc, n)
     return (time.perf_counter() - begin) / reps
 

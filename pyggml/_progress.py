@@ -22,7 +22,7 @@ def _bar_class():
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # it warns where widgets are missing
-                import ipywidgets  # noqa: F401 - tqdm fails without, but only when used
+                import ipywidgets
                 from tqdm.notebook import tqdm
         except ImportError:
             from tqdm import tqdm

@@ -63,7 +63,7 @@ def test_conv(rng, close, threads, case):
     xs, ws, ys = sizes(case)
     x, w, dy = (rng.normal(size=s).astype(np.float32) for s in (xs, ws, ys))
     bias = rng.normal(size=ws[0]).astype(np.float32)
-    options = dict(stride=case[7], pad=case[8], dilation=case[9], groups=case[10])
+    options = {"stride": case[7], "pad": case[8], "dilation": case[9], "groups": case[10]}
     want_y, want_dx, want_dw = reference(case, x, w, dy)
     y, dx, dw = np.empty(ys, np.float32), np.empty(xs, np.float32), np.empty(ws, np.float32)
     K.conv_forward(x, w, None, y, **options)

@@ -56,7 +56,7 @@ def convolutions(rng):
         x, w, b = f32(rng, n, ic, size, size), f32(rng, oc, ic, k, k), f32(rng, oc)
         dy = f32(rng, n, oc, out, out)
         y, dx, dw = np.empty_like(dy), np.empty_like(x), np.empty_like(w)
-        o = dict(stride=(s, s), pad=(p, p))
+        o = {"stride": (s, s), "pad": (p, p)}
         theirs = [None] * 3
         if torch:
             tx, tw, tb, tdy = map(torch.from_numpy, (x, w, b, dy))

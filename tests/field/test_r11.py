@@ -15,7 +15,7 @@ from pyggml import layers, optimizers
 JOB = Path(__file__).parent / "r11_job.py"
 sys.path.insert(0, str(JOB.parent))
 
-import r11_job  # noqa: E402
+import r11_job
 
 X, Y = np.ones((1, 1), np.float32), np.full((1, 1), 3, np.float32)
 

@@ -18,7 +18,7 @@ from pyggml import _durable, layers
 WRITER = Path(__file__).parent / "r13_writer.py"
 sys.path.insert(0, str(WRITER.parent))
 
-import r13_writer  # noqa: E402
+import r13_writer
 
 
 def _leftovers(folder):
