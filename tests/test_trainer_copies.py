@@ -3,6 +3,7 @@
 import gc
 import math
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -136,9 +137,11 @@ def test_r10_another_thread_may_use_a_snapshot_while_the_trainer_steps(trainer):
     thread = threading.Thread(target=use)
     thread.start()
     try:
-        for _ in range(300):
-            trainer.step(x, y)
-        trainer.step_many(x, y, np.zeros((500, 8), int))
+        end = time.monotonic() + 60
+        while len(seen) <= 10 and time.monotonic() < end:
+            for _ in range(300):
+                trainer.step(x, y)
+            trainer.step_many(x, y, np.zeros((500, 8), int))
     finally:
         stop.set()
         thread.join()
