@@ -4,7 +4,8 @@ import math
 import warnings
 
 _lower_is_better = ("loss", "error", "mse", "mae", "rmse", "msle", "mape")
-_train_hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_begin_hooks = ("on_train_batch_begin", "on_batch_begin")
+_end_hooks = ("on_train_batch_end", "on_batch_end")
 _test_hooks = ("on_test_batch_begin", "on_test_batch_end")
 
 
@@ -128,7 +129,9 @@ class CallbackList:
                                 f"{type(callback).__name__}")
         self.params = {}
         self._began = []
-        self.batch_hooks = any(_overrides(c, _train_hooks) for c in self.callbacks)
+        # Only what somebody listens to is computed: logs of batches are dear.
+        self.begin_hooks = any(_overrides(c, _begin_hooks) for c in self.callbacks)
+        self.end_hooks = any(_overrides(c, _end_hooks) for c in self.callbacks)
         self.test_hooks = any(_overrides(c, _test_hooks) for c in self.callbacks)
         if model is not None or params is not None:
             self.attach(model, {} if params is None else params)
@@ -196,9 +199,8 @@ for _name in [name for name in vars(Callback)
 
 def _overrides(callback, names):
     """Return whether a callback wants to be called for batches."""
-    wanted = getattr(callback, "uses_batches", None)
-    if wanted is not None:
-        return wanted and names is _train_hooks
+    if names is not _test_hooks and not getattr(callback, "uses_batches", True):
+        return False
     return any(getattr(type(callback), name) is not getattr(Callback, name)
                or name in vars(callback) for name in names)
 

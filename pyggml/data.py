@@ -148,7 +148,10 @@ class Arrays:
                   zip(program.split_inputs(x), _names("x", program.input_names), strict=True)]
         self.y, self.w = [], []
         if criterion is not None:
-            self.y = [adapt(value, "y") for value in criterion.split_labels(y)]
+            labels = criterion.split_labels(y)
+            if any(value is None for value in labels):
+                raise ValueError("y must be given")
+            self.y = [adapt(value, "y") for value in labels]
         if sample_weight is not None:
             self.w = [adapt(value, "sample_weight")
                       for value in criterion.split_weights(sample_weight)]

@@ -564,15 +564,15 @@ def _run(run, callbacks, calibration):
 def _epoch(run, meter, callbacks, display, epoch):
     """Run one epoch of training steps."""
     model, trainer, keep = run.model, run.trainer, run.batches.keep
-    hooks = callbacks.batch_hooks
+    begin, end = callbacks.begin_hooks, callbacks.end_hooks
     meter.reset()
     with contextlib.closing(run.batches.epoch(epoch)) as batches:
         for step, (feed, order, start, n) in enumerate(batches):
-            if hooks:
+            if begin:
                 callbacks.on_train_batch_begin(step)
             loss, built = trainer._step_rows(feed, order, start, n)
             meter.add(loss, built, feed, order, start, n, keep)
-            if hooks:
+            if end:
                 callbacks.on_train_batch_end(step, meter.logs())
             display.batch(step, meter)
             if model.stop_training:

@@ -347,3 +347,14 @@ def test_tensorboard_writes_event_files(tmp_path):
     for name in ("train", "validation"):
         files = list((tmp_path / name).glob("events*"))
         assert len(files) == 1 and b"epoch_loss" in files[0].read_bytes()
+
+
+def test_logs_of_batches_are_computed_only_for_those_who_listen():
+    end, schedule = Recorder(), pyggml.schedules.OneCycle(1.0)
+    assert callbacks.CallbackList([end]).end_hooks and callbacks.CallbackList([end]).begin_hooks
+    by_step = callbacks.CallbackList([schedule])
+    assert by_step.begin_hooks and not by_step.end_hooks
+    by_epoch = callbacks.CallbackList([
+        pyggml.schedules.StepDecay(), callbacks.EarlyStopping(), callbacks.ModelCheckpoint("m")])
+    assert not by_epoch.begin_hooks and not by_epoch.end_hooks
+    assert callbacks.CallbackList([callbacks.ModelCheckpoint("m", save_freq=2)]).end_hooks

@@ -161,6 +161,30 @@ def test_class_weight_is_a_sample_weight_by_label(one_hot):
     assert found == expected
 
 
+def test_class_weight_of_lazy_labels_and_of_generators():
+    x, _ = data(12)
+    y, table = np.arange(12) % 3, {0: 0.5, 1: 2.0, 2: 1.0}
+    found = []
+    for source in ("memory", "lazy", "generator"):
+        model = classifier()
+        if source == "generator":
+            model.fit_generator([(x[:6], y[:6]), (x[6:], y[6:])], batch_size=6,
+                                class_weight=table, verbose=0)
+        else:
+            lazy = source == "lazy"
+            model.fit(Slices(x) if lazy else x, Slices(y) if lazy else y, batch_size=6,
+                      class_weight=table, shuffle=False, verbose=0)
+        found.append(weights(model))
+    assert found.count(found[0]) == 3
+
+
+def test_labels_left_out_are_asked_for():
+    with pytest.raises(ValueError, match="y must be given"):
+        linear().fit(np.ones((4, 3)), verbose=0)
+    with pytest.raises(ValueError, match="x must be given"):
+        linear().fit(verbose=0)
+
+
 def test_class_weight_does_not_count_in_validation():
     x, _ = data(12)
     y = np.arange(12) % 3

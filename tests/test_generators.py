@@ -319,3 +319,99 @@ def test_ctrl_c_ends_within_two_seconds_and_leaves_the_model_usable(source, work
     assert child.stdout.readline() == "usable\n"
     assert child.wait(60) == 0
     child.stdout.close()
+
+
+class LikeATensor:
+    """Has no dtype that NumPy knows, but can be made an array: as PyTorch's tensors."""
+
+    def __init__(self, array):
+        self.array = array
+        self.shape = array.shape
+
+    def __len__(self):
+        return len(self.array)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array if dtype is None else self.array.astype(dtype)
+
+
+def test_loaders_that_yield_lists_of_tensors():
+    class Loader:
+        def __len__(self):
+            return len(BATCHES)
+
+        def __iter__(self):
+            return iter([[LikeATensor(x), LikeATensor(y)] for x, y in BATCHES])
+
+    model, expected = model_of(), model_of()
+    h1 = model.fit_generator(Loader(), batch_size=4, epochs=2, verbose=0,
+                             validation_generator=Loader()).history
+    h2 = expected.fit_generator(BATCHES, batch_size=4, epochs=2, verbose=0,
+                                validation_generator=BATCHES).history
+    assert h1 == h2
+    assert weights(model) == weights(expected)
+
+
+# ---- calibration ------------------------------------------------------------------------------
+
+class Calibration:
+    """Stands for the module that sets batch-norm statistics; keeps what it is given."""
+
+    def __init__(self):
+        self.seen = []
+
+    def calibrated_layers(self, program):
+        return ["a layer"]
+
+    def calibrate(self, program, bindings, x, max_rows):
+        assert bindings == {} and max_rows == 1024
+        self.seen.append(np.array(x))
+
+
+@pytest.fixture
+def calibration(monkeypatch):
+    from pyggml import training
+
+    found = Calibration()
+    monkeypatch.setattr(training, "_calibration", found)
+    return found
+
+
+def test_statistics_are_computed_from_rows_recorded_of_the_generator(calibration):
+    model_of().fit_generator(BATCHES * 60, batch_size=4, epochs=2, verbose=0)
+    x = np.concatenate([b[0] for b in BATCHES * 60])
+    assert [seen.tobytes() for seen in calibration.seen] == [x[:1024].tobytes()]
+
+
+def test_statistics_are_computed_from_rows_spread_over_arrays(calibration):
+    x = np.arange(2048 * 3, dtype=np.float32).reshape(-1, 3) / 10_000
+    model_of().fit(x, x.sum(axis=1), validation_split=0.5, batch_size=512, verbose=0)
+    # before the validation, and after training; of the training part alone
+    assert [seen.tobytes() for seen in calibration.seen] == [x[:1024].tobytes()] * 2
+    calibration.seen.clear()
+    model_of().fit(x, x.sum(axis=1), batch_size=512, verbose=0)
+    assert calibration.seen[0].tobytes() == x[::2].tobytes()
+
+
+def test_a_calibration_generator_is_used_up_to_its_steps(calibration):
+    model_of().fit_generator(BATCHES, batch_size=4, verbose=0, calibration_steps=2,
+                             calibration_generator=iter([b[:2] for b in BATCHES[3:]]))
+    expected = np.concatenate([b[0] for b in BATCHES[3:5]])
+    assert [seen.tobytes() for seen in calibration.seen] == [expected.tobytes()]
+
+
+def test_an_empty_calibration_generator_warns_and_training_rows_are_used(calibration):
+    with pytest.warns(RuntimeWarning, match="calibration_generator gave no batch"):
+        model_of().fit_generator(BATCHES, batch_size=4, verbose=0,
+                                 calibration_generator=lambda: None)
+    assert len(calibration.seen[0]) == 24
+
+
+def test_statistics_that_cannot_be_computed_do_not_cost_the_history(calibration):
+    def fail(*arguments, **options):
+        raise ValueError("the statistics of layer 'bn' are not finite")
+
+    calibration.calibrate = fail
+    with pytest.warns(RuntimeWarning, match="were not computed: the statistics of layer 'bn'"):
+        history = model_of().fit_generator(BATCHES, batch_size=4, verbose=0)
+    assert history.epoch == [0]
