@@ -3,6 +3,7 @@
 import gc
 import math
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -136,13 +137,15 @@ def test_r10_another_thread_may_use_a_snapshot_while_the_trainer_steps(trainer):
     thread = threading.Thread(target=use)
     thread.start()
     try:
-        for _ in range(300):
-            trainer.step(x, y)
-        trainer.step_many(x, y, np.zeros((500, 8), int))
+        deadline = time.monotonic() + 30
+        while len(seen) < 20 and time.monotonic() < deadline:
+            for _ in range(100):
+                trainer.step(x, y)
+            trainer.step_many(x, y, np.zeros((1000, 8), int))
     finally:
         stop.set()
         thread.join()
-    assert len(seen) > 10 and all(seen)
+    assert len(seen) >= 20 and all(seen)
 
 
 # ---- R11: target networks -----------------------------------------------------------------
