@@ -2,8 +2,8 @@
 
 Runs ``examples/rl/dqn_cartpole.py`` (without its trials on the way) and stable-baselines3's DQN in
 turn, on the same number of threads and steps, and prints for both the return at the end of the
-learning curve, that of the greedy policy, and the ratio of wall-clock times. Two differences stay:
-the example uses double Q-learning, and draws the rows of all updates between two rollouts at once.
+learning curve, that of the greedy policy, and the ratio of wall-clock times. What differs are the
+initial weights (He's, against PyTorch's default) and that the example does not clip gradients.
 
 Needs ``stable-baselines3`` beside ``pyggml[rl]``. Run ``python rl_vs_sb3.py --threads 1``.
 """

@@ -1,8 +1,7 @@
 """DQN on CartPole-v1.
 
-Mnih et al., "Human-level control through deep reinforcement learning" (2015), with the double
-Q-learning of van Hasselt et al. (2016). The scheme is that of rl-baselines3-zoo: collect 256
-steps, then make 128 updates of 64 transitions each.
+Mnih et al., "Human-level control through deep reinforcement learning" (2015). The scheme is that
+of rl-baselines3-zoo: collect 256 steps, then make 128 updates of 64 transitions each.
 
 Three things of a Trainer make the loop short:
 
@@ -64,8 +63,8 @@ class ReplayBuffer:
 def make_trainer():
     model = pyggml.Sequential([
         pyggml.Input((4,)),
-        layers.Dense(HIDDEN, activation="relu"),
-        layers.Dense(HIDDEN, activation="relu"),
+        layers.Dense(HIDDEN, activation="relu", kernel_initializer="he_uniform"),
+        layers.Dense(HIDDEN, activation="relu", kernel_initializer="he_uniform"),
         layers.Dense(N_ACTIONS),
     ])
     model.compile(optimizer=pyggml.optimizers.Adam(LEARNING_RATE), loss="huber")
@@ -76,9 +75,7 @@ def learn(trainer, target, buffer, rng):
     """Make all updates between two rollouts; the target network stands still meanwhile."""
     rows = rng.integers(0, buffer.used, UPDATES * BATCH)
     after = buffer.next_observations[rows]
-    # Double Q-learning: the network in training chooses the action, the target rates it.
-    chosen = trainer.predict(after, batch_size=1024).argmax(axis=1)
-    future = target.predict(after, batch_size=1024)[np.arange(len(rows)), chosen]
+    future = target.predict(after, batch_size=1024).max(axis=1)
     value = buffer.rewards[rows] + GAMMA * (1 - buffer.terminated[rows]) * future
     taken = np.eye(N_ACTIONS, dtype=np.float32)[buffer.actions[rows]]
     return trainer.step_many(
