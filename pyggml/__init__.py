@@ -3,7 +3,7 @@
 import sys
 
 if sys.platform == "win32":
-    from pyggml import _dlls
+    from pyggml import _dlls  # noqa: F401
 
 from pyggml._runtime import check_cpu, check_ggml_version, get_num_threads, set_num_threads
 

@@ -294,7 +294,7 @@ class Container:
         self.path = os.fspath(path)
         if isinstance(self.path, bytes):
             self.path = os.fsdecode(self.path)
-        self.file = open(self.path, "rb", buffering=0)
+        self.file = open(self.path, "rb", buffering=0)  # noqa: SIM115
         try:
             self._parse()
         except BaseException:

@@ -22,7 +22,7 @@ def _bar_class():
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # it warns where widgets are missing
-                import ipywidgets
+                import ipywidgets  # noqa: F401
                 from tqdm.notebook import tqdm
         except ImportError:
             from tqdm import tqdm

@@ -357,7 +357,7 @@ class CSVLogger(Callback):
         if self.append and os.path.exists(self.filename) and os.path.getsize(self.filename):
             with open(self.filename, newline="") as f:
                 header = next(csv.reader(f, delimiter=self.separator))
-        self._file = open(
+        self._file = open(  # noqa: SIM115
             self.filename, "a" if self.append else "w", newline="")
         if header is not None:
             self._columns = header

@@ -4,7 +4,8 @@
 
 OpenBLAS comes from the wheel scipy-openblas32, is called through ctypes (whose cost, measured on a
 1 x 1 product, is taken off) and runs on one thread; with threads > 1 only ours does more. The minimum
-of 7 runs counts. The thresholds in pyggml/kernels/gemm_table.h were chosen with it.
+of 9 runs counts, ours and theirs by turns; with one thread it is this thread's time that is counted,
+so that other processes do little harm. The thresholds in pyggml/kernels/gemm_table.h were chosen with it.
 """
 
 import ctypes
@@ -50,14 +51,12 @@ def openblas():
     return f
 
 
-def best(run, reps, rounds=7):
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        for _ in range(reps):
-            run()
-        times.append((time.perf_counter() - begin) / reps)
-    return min(times)
+def seconds(run, reps):
+    clock = time.thread_time if K.get_num_threads() == 1 else time.perf_counter
+    begin = clock()
+    for _ in range(reps):
+        run()
+    return (clock() - begin) / reps
 
 
 def main():
@@ -72,7 +71,8 @@ def main():
         return lambda: sgemm(*args)
 
     one = np.ones((1, 1), np.float32)
-    overhead = best(call(0, 0, 1, 1, 1, one, one, one), 2000)
+    one_by_one = call(0, 0, 1, 1, 1, one, one, one)
+    overhead = min(seconds(one_by_one, 2000) for _ in range(9))
     print(f"{K.isa_name()}, {threads} thread(s)")
     print(f"{'':16} {'m':>6} {'n':>5} {'k':>5} {'ours':>8} {'OpenBLAS':>9} {'ratio':>6}")
     for name, ta, tb, m, n, k in SHAPES:
@@ -81,8 +81,10 @@ def main():
         c = np.empty((m, n), np.float32)
         flops = 2.0 * m * n * k
         reps = max(1, min(5000, int(3e8 / flops)))
-        ours = min(K.gemm_seconds(ta, tb, a, b, c, reps) for _ in range(7))
-        theirs = best(call(ta, tb, m, n, k, a, b, c), reps) - overhead
+        run = call(ta, tb, m, n, k, a, b, c)
+        times = [(K.gemm_seconds(ta, tb, a, b, c, reps), seconds(run, reps)) for _ in range(9)]
+        ours, theirs = (min(t) for t in zip(*times, strict=True))
+        theirs -= overhead
         print(f"{name:16} {m:6} {n:5} {k:5} {flops / ours / 1e9:8.1f} "
               f"{flops / theirs / 1e9:9.1f} {theirs / ours:6.2f}")
 

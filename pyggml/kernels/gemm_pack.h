@@ -7,6 +7,9 @@
 #define MR PG_MR    /* rows of a tile */
 #define NR (2 * VL) /* columns of a tile */
 
+/* Where a packed row is no wider than a vector, whole vectors are stored: what is too much is
+ * overwritten by the next row, and behind the last row there is room. */
+
 /* n <= VL vectors of VL along their own axis -> VL rows of width n, ld apart. */
 PG_INLINE void transpose_store(const float *src, pg_int src_ld, int n, pg_int along, float *dst,
                                pg_int ld, int width) {
@@ -16,7 +19,10 @@ PG_INLINE void transpose_store(const float *src, pg_int src_ld, int n, pg_int al
         r[i] = i < n ? v_load_upto(src + i * src_ld, along) : v_zero();
     v_transpose(r);
     int m = (int)pg_min(along, VL);
-    for (int j = 0; j < m; j++) v_storen(dst + j * ld, r[j], width);
+    if (ld <= VL)
+        for (int j = 0; j < m; j++) v_store(dst + j * ld, r[j]);
+    else
+        for (int j = 0; j < m; j++) v_storen(dst + j * ld, r[j], width);
 #else
     int m = (int)pg_min(along, VL);
     for (int j = 0; j < m; j++)
@@ -31,6 +37,8 @@ static void pack(const float *x, pg_int rs, pg_int cs, pg_int k, int n, int widt
             v_store(dst + p * NR, v_load(x + p * rs));
             v_store(dst + p * NR + VL, v_load(x + p * rs + VL));
         }
+    } else if (cs == 1 && width <= VL) {
+        for (pg_int p = 0; p < k; p++) v_store(dst + p * width, v_load_upto(x + p * rs, n));
     } else if (cs == 1) {
         for (pg_int p = 0; p < k; p++)
             for (int j = 0; j < width; j += VL) {

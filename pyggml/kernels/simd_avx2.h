@@ -14,7 +14,25 @@ PG_INLINE vi vi_iota(void) { return _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0); }
 PG_INLINE vi v_first_i(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), vi_iota()); }
 PG_INLINE vm v_first(int n) { return _mm256_castsi256_ps(v_first_i(n)); }
 PG_INLINE vf v_loadn(const float *p, int n) { return _mm256_maskload_ps(p, v_first_i(n)); }
-PG_INLINE void v_storen(float *p, vf a, int n) { _mm256_maskstore_ps(p, v_first_i(n), a); }
+/* In pieces: masked stores are slow on some processors. */
+PG_INLINE void v_storen(float *p, vf a, int n) {
+    __m128 h = _mm256_castps256_ps128(a);
+    if (n >= 8) {
+        _mm256_storeu_ps(p, a);
+        return;
+    }
+    if (n & 4) {
+        _mm_storeu_ps(p, h);
+        h = _mm256_extractf128_ps(a, 1);
+        p += 4;
+    }
+    if (n & 2) {
+        _mm_storel_pi((__m64 *)p, h);
+        h = _mm_movehl_ps(h, h);
+        p += 2;
+    }
+    if (n & 1) _mm_store_ss(p, h);
+}
 PG_INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 PG_INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 PG_INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
