@@ -1,5 +1,6 @@
 """Fixtures of all tests, and where they find what they share."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +8,15 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def away_from_the_source():
+    """Run where no uncompiled package lies: children look for imports where they start."""
+    before = Path.cwd()
+    os.chdir(Path(__file__).parent)
+    yield
+    os.chdir(before)
 
 
 def pytest_configure(config):
