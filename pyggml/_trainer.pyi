@@ -1,0 +1,80 @@
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pyggml._snapshot import Snapshot
+from pyggml.models import Model
+
+Arrays = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
+Float32 = NDArray[np.float32]
+
+class Trainer:
+    batch_size: int
+    nbatch_logical: int
+    weight_decay: float
+    lr: float
+    def __init__(
+        self,
+        model: Model,
+        batch_size: int = 32,
+        nbatch_logical: int | None = None,
+        loss_mask: int | None = None,
+        weight_decay: float | None = None,
+        share: Trainer | Sequence[Trainer] | None = None,
+    ) -> None: ...
+    @property
+    def n_steps(self) -> int: ...
+    @property
+    def n_updates(self) -> int: ...
+    def step(
+        self, x: Arrays, y: Arrays | None = None, sample_weight: Arrays | None = None
+    ) -> float: ...
+    def step_many(
+        self,
+        x: Arrays,
+        y: Arrays | None = None,
+        idx: ArrayLike | None = None,
+        sample_weight: Arrays | None = None,
+    ) -> NDArray[np.float64]: ...
+    def eval(
+        self, x: Arrays, y: Arrays | None = None, sample_weight: Arrays | None = None
+    ) -> float: ...
+    def predict(
+        self, x: Arrays, batch_size: int | None = None, matmul_precision: str | None = None
+    ) -> Float32 | list[Float32]: ...
+    def gradients(
+        self, x: Arrays, y: Arrays | None = None, sample_weight: Arrays | None = None
+    ) -> dict[str, Float32]: ...
+    def apply_gradients(self, gradients: Mapping[str, ArrayLike]) -> None: ...
+    def model(self) -> Model: ...
+    def snapshot(self) -> Snapshot: ...
+    def update_target(self, target: Snapshot | Trainer | Model, tau: float = 1.0) -> None: ...
+    def calibrate_bn(self, x: Arrays) -> None: ...
+    def get_weights(self, copy: bool = True) -> list[Float32]: ...
+    def set_lr(self, lr: float) -> None: ...
+    def free(self) -> None: ...
+    def close(self) -> None: ...
+    def save_checkpoint(
+        self,
+        path: str | PathLike[str],
+        keep: int = 1,
+        objects: Mapping[str, Any] | None = None,
+        extra: Any = None,
+    ) -> None: ...
+    @staticmethod
+    def from_checkpoint(
+        path: str | PathLike[str],
+        model: Model | None = None,
+        custom_objects: Mapping[str, Any] | None = None,
+    ) -> Trainer: ...
+    def __enter__(self) -> Trainer: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
