@@ -1,5 +1,6 @@
 """step_many: the same as many steps, whatever the arrays are."""
 
+import textwrap
 import threading
 import time
 
@@ -142,6 +143,20 @@ def test_weights_that_are_used_are_checked(data):
             trainer.step_many(x, y, idx, w)
 
 
+def test_what_has_weight_0_cannot_spread_a_nan(data):
+    x, y, idx = data
+    w = np.ones((ROWS, 2))
+    w[::5] = 0
+    w[1, 1] = 0
+    bad_x, bad_y = x.copy(), y.copy()
+    bad_x[::5] = np.nan
+    bad_y[w == 0] = np.inf
+    a, b = pair(dense(), loss_mask=2)
+    assert np.array_equal(a.step_many(x, np.where(w == 0, 0, y), idx, w),
+                          b.step_many(bad_x, bad_y, idx, w))
+    assert same(a.get_weights(), b.get_weights())
+
+
 def test_rows_of_arrays_must_agree(data):
     x, y, idx = data
     with pyggml.Trainer(dense(), 8) as trainer:
@@ -189,13 +204,14 @@ def test_other_python_threads_run_meanwhile(data):
 
 
 @pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="needs POSIX timers")
-def test_an_interrupt_ends_it_between_two_steps():
-    out = run("""
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_interrupt_ends_it_between_two_steps(threads):
+    out = run(f"THREADS = {threads}\n" + textwrap.dedent("""
         import signal, time
         import numpy as np
         import pyggml
         from trainer_nets import dense, batch
-        pyggml.set_num_threads(2)
+        pyggml.set_num_threads(THREADS)
         trainer = pyggml.Trainer(dense((4, 64, 64, 2)), 8)
         x, y = batch()
         signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -209,5 +225,5 @@ def test_an_interrupt_ends_it_between_two_steps():
             trainer.step(x, y)
             assert np.isfinite(trainer.predict(x)).all()
             print("interrupted")
-    """)
+    """))
     assert out == "interrupted\n"
