@@ -10,19 +10,10 @@ from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
-from pyggml._lowering cimport make_function, pg_function, rnn_floats
+from pyggml._kernels cimport PG_RNN_GRU, PG_RNN_LSTM, PG_RNN_SIMPLE
+from pyggml._lowering cimport make_function, never_run, pg_function, rnn_floats
 
 from pyggml._graph import contiguous, reshape
-
-cdef extern from "rnn.h" nogil:
-    enum:
-        PG_RNN_LSTM
-        PG_RNN_GRU
-        PG_RNN_SIMPLE
-
-
-cdef void _never_run(_ggml.ggml_tensor * dst, int ith, int nth, void * userdata) noexcept nogil:
-    pass
 
 
 cdef Tensor _call(list inputs, tuple shape, pg_function * f, size_t workspace):
@@ -49,7 +40,7 @@ cdef Tensor _call(list inputs, tuple shape, pg_function * f, size_t workspace):
     f.n_inputs = len(inputs)
     if workspace:
         f.workspace = _ggml.ggml_custom_4d(ctx, _ggml.GGML_TYPE_F32, <int64_t>workspace, 1, 1, 1,
-                                           NULL, 0, _never_run, 1, NULL)
+                                           NULL, 0, never_run, 1, NULL)
         arguments[0] = f.workspace
         n_arguments = 1
     # All are reachable through the keys, so that they are among the graph's nodes from the start:
@@ -65,7 +56,7 @@ cdef Tensor _call(list inputs, tuple shape, pg_function * f, size_t workspace):
         if i > 0 and not t.requires_grad:
             continue
         key = _ggml.ggml_custom_4d(ctx, _ggml.GGML_TYPE_I32, size, 1, 1, 1, arguments,
-                                   n_arguments, _never_run, 1, NULL)
+                                   n_arguments, never_run, 1, NULL)
         flat = _ggml.ggml_reshape_4d(ctx, t.ptr, 1, _ggml.ggml_nelements(t.ptr), 1, 1)
         rows = _ggml.ggml_get_rows(ctx, flat, key)
         graph.carriers.function(key, f, i)

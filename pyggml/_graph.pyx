@@ -14,21 +14,11 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml cimport _lowering
-from pyggml._lowering cimport Carriers
+from pyggml._lowering cimport Carriers, never_run
 from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
-
 from pyggml._lowering import ACTIVATIONS, enabled
-
-
-cdef extern from "activations.h" nogil:
-    enum:
-        PG_ACT_RELU
-        PG_ACT_SIGMOID
-        PG_ACT_TANH
-        PG_ACT_SOFTPLUS
-        PG_ACT_SILU
 
 
 class GraphFull(Exception):
@@ -328,14 +318,10 @@ def fused_loss(pred, labels, weights, int kind, params, double scale, bint weigh
     joint[1] = NULL if w is None else w.ptr
     key = _ggml.ggml_custom_4d(
         graph.compute.ptr, _ggml.GGML_TYPE_F32, p.ptr.ne[0], p.ptr.ne[1], p.ptr.ne[2],
-        p.ptr.ne[3], joint, 1 if w is None else 2, _never_run, 1, NULL)
+        p.ptr.ne[3], joint, 1 if w is None else 2, never_run, 1, NULL)
     graph.carriers.loss(key, kind, params[0], params[1], scale, y.ptr, joint[1], weight_rows)
     return graph.wrap(_ggml.ggml_cross_entropy_loss(graph.compute.ptr, p.ptr, key), (1,),
                       p.requires_grad)
-
-
-cdef void _never_run(_ggml.ggml_tensor * dst, int ith, int nth, void * userdata) noexcept nogil:
-    pass
 
 
 # ---- checks -------------------------------------------------------------------------------
@@ -575,7 +561,7 @@ def exp(x):
 def silu(x):
     """Return ``x * sigmoid(x)``."""
     if _real(x).graph.fused:
-        return _carried(x, PG_ACT_SILU, 0.0, "silu")
+        return fused_activation(x, "silu")
     return _named(_unary(_ggml.ggml_silu, x), "silu", x)
 
 
@@ -587,16 +573,6 @@ def sin(x):
 def cos(x):
     """Return the cosine of x in radians."""
     return _unary(_ggml.ggml_cos, x)
-
-
-cdef Tensor _carried(Tensor a, int act, float param, str name):
-    """An activation that a kernel computes; SILU stands in for it until the graph is lowered."""
-    cdef Tensor key = _same(a)
-    a.graph.reserve(1)
-    a.graph.carriers.activation(key.ptr, act, param)
-    return _named(
-        a.graph.wrap(_ggml.ggml_silu(a.graph.compute.ptr, key.ptr), a.shape, a.requires_grad),
-        name, a)
 
 
 def fused_activation(x, str name, double param=0.0):
@@ -611,22 +587,29 @@ def fused_activation(x, str name, double param=0.0):
         Slope or scale, for those that have one.
     """
     cdef Tensor a = _real(x)
+    cdef Tensor key
     if not a.graph.fused:
         return None
-    return _carried(a, ACTIVATIONS[name], <float>param, name)
+    key = _same(a)
+    a.graph.reserve(1)
+    a.graph.carriers.activation(key.ptr, ACTIVATIONS[name], <float>param)
+    # SILU stands in for the kernel until the graph is lowered.
+    return _named(
+        a.graph.wrap(_ggml.ggml_silu(a.graph.compute.ptr, key.ptr), a.shape, a.requires_grad),
+        name, a)
 
 
 def relu(x):
     """Return ``max(x, 0)``; its gradient at 0 is 0."""
     if _real(x).graph.fused:
-        return _carried(x, PG_ACT_RELU, 0.0, "relu")
+        return fused_activation(x, "relu")
     return _named(_unary(_ggml.ggml_relu, x), "relu", x)
 
 
 def softplus(x):
     """Return ``log(1 + exp(x))``, without overflow."""
     if _real(x).graph.fused:
-        return _carried(x, PG_ACT_SOFTPLUS, 0.0, "softplus")
+        return fused_activation(x, "softplus")
     # ggml's own loses the tail below -16, where 1 + exp(x) rounds to 1; it is below 1e-7 there.
     return _unary(_ggml.ggml_softplus, x)
 
@@ -635,7 +618,7 @@ def sigmoid(x):
     """Return ``1 / (1 + exp(-x))``, without overflow."""
     cdef Tensor a = _real(x)
     if a.graph.fused:
-        return _carried(a, PG_ACT_SIGMOID, 0.0, "sigmoid")
+        return fused_activation(a, "sigmoid")
     if a.requires_grad:  # SIGMOID has no backward pass in ggml: exp(-softplus(-x)) has
         return _named(exp(negative(softplus(negative(a)))), "sigmoid", a)
     return _named(_unary(_ggml.ggml_sigmoid, a), "sigmoid", a)
@@ -645,7 +628,7 @@ def tanh(x):
     """Return the hyperbolic tangent."""
     cdef Tensor a = _real(x)
     if a.graph.fused:
-        return _carried(a, PG_ACT_TANH, 0.0, "tanh")
+        return fused_activation(a, "tanh")
     if a.requires_grad:  # nor has TANH: 2 sigmoid(2 x) - 1
         return _named(affine(sigmoid(affine(a, 2.0)), 2.0, -1.0), "tanh", a)
     return _named(_unary(_ggml.ggml_tanh, a), "tanh", a)

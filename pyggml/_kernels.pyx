@@ -10,22 +10,12 @@ import time
 
 import numpy as np
 
+from pyggml._lowering import ACTIVATIONS, LOSSES
+
 pg_init()
 
 STEPS = {"sgd": PG_STEP_SGD, "momentum": PG_STEP_MOMENTUM, "adam": PG_STEP_ADAM,
          "rmsprop": PG_STEP_RMSPROP, "adagrad": PG_STEP_ADAGRAD, "lion": PG_STEP_LION}
-ACTIVATIONS = {"linear": PG_ACT_LINEAR, "relu": PG_ACT_RELU, "relu6": PG_ACT_RELU6,
-               "leaky_relu": PG_ACT_LEAKY_RELU, "elu": PG_ACT_ELU, "selu": PG_ACT_SELU,
-               "gelu": PG_ACT_GELU, "gelu_tanh": PG_ACT_GELU_TANH, "silu": PG_ACT_SILU,
-               "sigmoid": PG_ACT_SIGMOID, "hard_sigmoid": PG_ACT_HARD_SIGMOID,
-               "hard_swish": PG_ACT_HARD_SWISH, "tanh": PG_ACT_TANH, "softplus": PG_ACT_SOFTPLUS,
-               "softsign": PG_ACT_SOFTSIGN, "mish": PG_ACT_MISH,
-               "exponential": PG_ACT_EXPONENTIAL}
-LOSSES = {"mse": PG_LOSS_MSE, "mae": PG_LOSS_MAE, "huber": PG_LOSS_HUBER,
-          "log_cosh": PG_LOSS_LOG_COSH, "bce_logits": PG_LOSS_BCE_LOGITS, "bce": PG_LOSS_BCE,
-          "focal_logits": PG_LOSS_FOCAL_LOGITS, "focal": PG_LOSS_FOCAL, "hinge": PG_LOSS_HINGE,
-          "squared_hinge": PG_LOSS_SQUARED_HINGE, "kl": PG_LOSS_KL, "poisson": PG_LOSS_POISSON,
-          "softmax_ce": PG_LOSS_SOFTMAX_CE, "ce": PG_LOSS_CE, "cosine": PG_LOSS_COSINE}
 RNNS = {"lstm": PG_RNN_LSTM, "gru": PG_RNN_GRU, "simple": PG_RNN_SIMPLE}
 
 

@@ -1,25 +1,11 @@
 from libc.stdint cimport uint64_t
 
 from pyggml cimport _ggml
+from pyggml._kernels cimport pg_conv, pg_pool2d, pg_rng, pg_rnn
 
 cdef extern from "lowering/lowering.h" nogil:
-    struct pg_rng:
-        uint64_t seed
-        uint64_t step
-        unsigned int stream
     enum:
         PG_MAX_INPUTS
-    struct pg_conv:
-        Py_ssize_t n, ic, h, w, oc, kh, kw, oh, ow
-        Py_ssize_t sh, sw, ph, pw, dh, dw
-        Py_ssize_t groups
-    struct pg_pool2d:
-        Py_ssize_t planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw
-        int count_padding
-    struct pg_rnn:
-        int kind, reset_after
-        int reverse
-        Py_ssize_t n, t, h
     struct pg_norm:
         int rms, training
         float eps
@@ -87,6 +73,8 @@ cdef class _Stream:
 
 cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers)
 cdef int set_threads(int n) except -1
+cdef void never_run(_ggml.ggml_tensor * dst, int ith, int nth,
+                    void * userdata) noexcept nogil
 cdef uint64_t begin_compute() noexcept nogil
 cdef void end_compute(uint64_t state) noexcept nogil
 cdef int fill_mask(float * mask, Py_ssize_t n, double rate, uint64_t seed, uint64_t step,

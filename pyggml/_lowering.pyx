@@ -10,12 +10,13 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from pyggml cimport _ggml
+from pyggml cimport _ggml, _kernels
+from pyggml._kernels cimport (
+    PG_ENOMEM, PG_OK, pg_dropout_mask, pg_ftz_enter, pg_ftz_leave, pg_init, pg_isa_name, pg_rng,
+    pg_rnn, pg_set_num_threads)
 
 cdef extern from "lowering/lowering.h" nogil:
     enum:
-        PG_OK
-        PG_ENOMEM
         PG_RULE_ALL
         PG_CARRY_ACTIVATION
         PG_CARRY_DROPOUT
@@ -26,43 +27,6 @@ cdef extern from "lowering/lowering.h" nogil:
     void pg_lowered_free(pg_lowered * lowered)
     int pg_lowered_status(pg_lowered * lowered)
     int pg_lowered_count(const pg_lowered * lowered)
-
-cdef extern from "losses.h" nogil:
-    enum:
-        PG_LOSS_MSE
-        PG_LOSS_MAE
-        PG_LOSS_HUBER
-        PG_LOSS_LOG_COSH
-        PG_LOSS_BCE_LOGITS
-        PG_LOSS_BCE
-        PG_LOSS_FOCAL_LOGITS
-        PG_LOSS_FOCAL
-        PG_LOSS_HINGE
-        PG_LOSS_KL
-        PG_LOSS_POISSON
-        PG_LOSS_SOFTMAX_CE
-        PG_LOSS_CE
-        PG_LOSS_COSINE
-
-cdef extern from "activations.h" nogil:
-    enum:
-        PG_ACT_LINEAR
-        PG_ACT_RELU
-        PG_ACT_RELU6
-        PG_ACT_LEAKY_RELU
-        PG_ACT_ELU
-        PG_ACT_SELU
-        PG_ACT_GELU
-        PG_ACT_GELU_TANH
-        PG_ACT_SILU
-        PG_ACT_SIGMOID
-        PG_ACT_HARD_SIGMOID
-        PG_ACT_HARD_SWISH
-        PG_ACT_TANH
-        PG_ACT_SOFTPLUS
-        PG_ACT_SOFTSIGN
-        PG_ACT_MISH
-        PG_ACT_EXPONENTIAL
 
 cdef extern from "lowering/functions.h" nogil:
     void pg_function_conv(pg_function * f)
@@ -75,54 +39,45 @@ cdef extern from "lowering/functions.h" nogil:
     void pg_function_rnn(pg_function * f)
     size_t pg_function_rnn_floats(const pg_rnn * r)
 
-cdef extern from "isa.h" nogil:
-    void pg_init()
-    const char * pg_isa_name()
-
 cdef extern from "pool.h" nogil:
     int PG_MAX_THREADS
-    int pg_set_num_threads(int n)
-    uint64_t pg_ftz_enter()
-    void pg_ftz_leave(uint64_t s)
-
-cdef extern from "dropout.h" nogil:
-    void pg_dropout_mask(const pg_rng * r, float rate, Py_ssize_t n, float * mask)
 
 # What the kernels know, by name.
 LOSSES = {
-    "mse": <int>PG_LOSS_MSE,
-    "mae": <int>PG_LOSS_MAE,
-    "huber": <int>PG_LOSS_HUBER,
-    "log_cosh": <int>PG_LOSS_LOG_COSH,
-    "bce_logits": <int>PG_LOSS_BCE_LOGITS,
-    "bce": <int>PG_LOSS_BCE,
-    "focal_logits": <int>PG_LOSS_FOCAL_LOGITS,
-    "focal": <int>PG_LOSS_FOCAL,
-    "hinge": <int>PG_LOSS_HINGE,
-    "kl": <int>PG_LOSS_KL,
-    "poisson": <int>PG_LOSS_POISSON,
-    "softmax_ce": <int>PG_LOSS_SOFTMAX_CE,
-    "ce": <int>PG_LOSS_CE,
-    "cosine": <int>PG_LOSS_COSINE,
+    "mse": <int>_kernels.PG_LOSS_MSE,
+    "mae": <int>_kernels.PG_LOSS_MAE,
+    "huber": <int>_kernels.PG_LOSS_HUBER,
+    "log_cosh": <int>_kernels.PG_LOSS_LOG_COSH,
+    "bce_logits": <int>_kernels.PG_LOSS_BCE_LOGITS,
+    "bce": <int>_kernels.PG_LOSS_BCE,
+    "focal_logits": <int>_kernels.PG_LOSS_FOCAL_LOGITS,
+    "focal": <int>_kernels.PG_LOSS_FOCAL,
+    "hinge": <int>_kernels.PG_LOSS_HINGE,
+    "squared_hinge": <int>_kernels.PG_LOSS_SQUARED_HINGE,
+    "kl": <int>_kernels.PG_LOSS_KL,
+    "poisson": <int>_kernels.PG_LOSS_POISSON,
+    "softmax_ce": <int>_kernels.PG_LOSS_SOFTMAX_CE,
+    "ce": <int>_kernels.PG_LOSS_CE,
+    "cosine": <int>_kernels.PG_LOSS_COSINE,
 }
 ACTIVATIONS = {
-    "linear": <int>PG_ACT_LINEAR,
-    "relu": <int>PG_ACT_RELU,
-    "relu6": <int>PG_ACT_RELU6,
-    "leaky_relu": <int>PG_ACT_LEAKY_RELU,
-    "elu": <int>PG_ACT_ELU,
-    "selu": <int>PG_ACT_SELU,
-    "gelu": <int>PG_ACT_GELU,
-    "gelu_tanh": <int>PG_ACT_GELU_TANH,
-    "silu": <int>PG_ACT_SILU,
-    "sigmoid": <int>PG_ACT_SIGMOID,
-    "hard_sigmoid": <int>PG_ACT_HARD_SIGMOID,
-    "hard_swish": <int>PG_ACT_HARD_SWISH,
-    "tanh": <int>PG_ACT_TANH,
-    "softplus": <int>PG_ACT_SOFTPLUS,
-    "softsign": <int>PG_ACT_SOFTSIGN,
-    "mish": <int>PG_ACT_MISH,
-    "exponential": <int>PG_ACT_EXPONENTIAL,
+    "linear": <int>_kernels.PG_ACT_LINEAR,
+    "relu": <int>_kernels.PG_ACT_RELU,
+    "relu6": <int>_kernels.PG_ACT_RELU6,
+    "leaky_relu": <int>_kernels.PG_ACT_LEAKY_RELU,
+    "elu": <int>_kernels.PG_ACT_ELU,
+    "selu": <int>_kernels.PG_ACT_SELU,
+    "gelu": <int>_kernels.PG_ACT_GELU,
+    "gelu_tanh": <int>_kernels.PG_ACT_GELU_TANH,
+    "silu": <int>_kernels.PG_ACT_SILU,
+    "sigmoid": <int>_kernels.PG_ACT_SIGMOID,
+    "hard_sigmoid": <int>_kernels.PG_ACT_HARD_SIGMOID,
+    "hard_swish": <int>_kernels.PG_ACT_HARD_SWISH,
+    "tanh": <int>_kernels.PG_ACT_TANH,
+    "softplus": <int>_kernels.PG_ACT_SOFTPLUS,
+    "softsign": <int>_kernels.PG_ACT_SOFTSIGN,
+    "mish": <int>_kernels.PG_ACT_MISH,
+    "exponential": <int>_kernels.PG_ACT_EXPONENTIAL,
 }
 
 pg_init()
@@ -285,6 +240,11 @@ cdef int set_threads(int n) except -1:
     if status != PG_OK:
         raise MemoryError(f"{n} threads could not be set up")
     return 0
+
+
+cdef void never_run(_ggml.ggml_tensor * dst, int ith, int nth,
+                    void * userdata) noexcept nogil:
+    """What custom nodes call that are rewritten before any graph runs."""
 
 
 cdef uint64_t begin_compute() noexcept nogil:
