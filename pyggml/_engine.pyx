@@ -80,7 +80,7 @@ cdef class Engine:
                              f"{batch_size}")
         self.main = None
         if self.criterion is None or self.criterion.mask != mask:
-            self.criterion = self.compiled.compiled.criterion.with_mask(mask)
+            self.criterion = self.compiled.compiled.masked(mask)
             self.graphs.clear()
         self.batch_size = batch_size
         self.nbatch_logical = logical

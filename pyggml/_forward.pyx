@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 cimport numpy as cnp
@@ -15,7 +15,6 @@ cimport numpy as cnp
 from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Graph, Tensor
-from pyggml._lowering cimport begin_compute, end_compute
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
@@ -85,21 +84,7 @@ cdef class ForwardGraph:
         self.graph.seal()
 
     cdef int compute(self) except -1:
-        cdef _ggml.ggml_status status
-        cdef uint64_t denormals
-        lock = self.scheduler.enter_compute()
-        try:
-            with nogil:
-                denormals = begin_compute()
-                status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
-                end_compute(denormals)
-        finally:
-            if lock is not None:
-                lock.release()
-        self.graph.lowered.check()
-        if status != _ggml.GGML_STATUS_SUCCESS:
-            raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")
-        return 0
+        return self.scheduler.compute(self.cgraph, self.graph.lowered)
 
     @property
     def nbytes(self):

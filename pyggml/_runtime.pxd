@@ -1,4 +1,5 @@
 from pyggml cimport _ggml
+from pyggml._lowering cimport Lowered
 
 
 cdef class Context:
@@ -28,6 +29,7 @@ cdef class Scheduler:
     cdef readonly Backend backend
     cdef bint lowered
     cdef object enter_compute(self)
+    cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1
 
 
 cdef Buffer allocate_context(Context context, str what)

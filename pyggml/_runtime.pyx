@@ -13,10 +13,10 @@ import threading
 cimport cython
 
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from pyggml cimport _ggml
-from pyggml._lowering cimport set_threads
+from pyggml._lowering cimport Lowered, begin_compute, end_compute, set_threads
 
 from pyggml._threads import default_num_threads
 
@@ -483,6 +483,24 @@ cdef class Scheduler:
                     lock.release()
                 raise
         return lock
+
+    cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1:
+        """Run a graph that was planned here; raise what it, or a kernel, could not do."""
+        cdef _ggml.ggml_status status
+        cdef uint64_t denormals
+        lock = self.enter_compute()
+        try:
+            with nogil:
+                denormals = begin_compute()
+                status = _ggml.ggml_backend_sched_graph_compute(self.ptr, graph)
+                end_compute(denormals)
+        finally:
+            if lock is not None:
+                lock.release()
+        lowered.check()
+        if status != _ggml.GGML_STATUS_SUCCESS:
+            raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")
+        return 0
 
     def __dealloc__(self):
         if self.ptr is not NULL:

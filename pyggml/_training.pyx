@@ -413,21 +413,8 @@ cdef class ApplyGraph:
         graph.seal()
 
     cdef int apply(self, float factor) except -1:
-        cdef _ggml.ggml_status status
-        cdef uint64_t denormals
         (<float *>self.factor.ptr.data)[0] = factor
-        lock = self.scheduler.enter_compute()
-        try:
-            with nogil:
-                denormals = begin_compute()
-                status = _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.cgraph)
-                end_compute(denormals)
-        finally:
-            if lock is not None:
-                lock.release()
-        if status != _ggml.GGML_STATUS_SUCCESS:
-            raise RuntimeError(f"ggml could not apply the gradients (status {<int>status})")
-        return 0
+        return self.scheduler.compute(self.cgraph, self.graph.lowered)
 
 
 cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1:
