@@ -9,13 +9,13 @@ struct pg_lowered {
     pg_note * notes;
 };
 
-/* A hash from tensors to their users. */
+/* A hash from tensors to their users, and to the carrier that a tensor is the key of. */
 typedef struct users {
     size_t                size; /* a power of two */
     struct ggml_tensor ** key;
     int *                 count;
-    struct ggml_tensor ** first; /* and last, to tell the two users of a carrier's key apart */
-    struct ggml_tensor ** last;
+    struct ggml_tensor ** first;
+    const pg_carrier **   carrier;
 } users;
 
 typedef struct work {
@@ -57,7 +57,6 @@ static void add_users(users * u, struct ggml_context * ctx) {
                 u->key[i]   = t->src[s];
                 u->first[i] = t;
             }
-            u->last[i] = t;
             u->count[i]++;
         }
     }
@@ -72,22 +71,29 @@ static size_t count_tensors(struct ggml_context * ctx) {
     return n;
 }
 
-static int make_users(users * u, struct ggml_context * a, struct ggml_context * b) {
+static int make_users(users * u, struct ggml_context * a, struct ggml_context * b,
+                      const pg_carrier * carriers, int n_carriers) {
     size_t n = GGML_MAX_SRC;
     n += 4 * (count_tensors(a) + count_tensors(b));
     u->size = 64;
     while (u->size < 2 * n) {
         u->size *= 2;
     }
-    u->key   = calloc(u->size, sizeof(*u->key));
-    u->count = calloc(u->size, sizeof(*u->count));
-    u->first = calloc(u->size, sizeof(*u->first));
-    u->last  = calloc(u->size, sizeof(*u->last));
-    if (u->key == NULL || u->count == NULL || u->first == NULL || u->last == NULL) {
+    u->key     = calloc(u->size, sizeof(*u->key));
+    u->count   = calloc(u->size, sizeof(*u->count));
+    u->first   = calloc(u->size, sizeof(*u->first));
+    u->carrier = calloc(u->size, sizeof(*u->carrier));
+    if (u->key == NULL || u->count == NULL || u->first == NULL || u->carrier == NULL) {
         return PG_ENOMEM;
     }
     add_users(u, a);
     add_users(u, b);
+    for (int c = 0; c < n_carriers; ++c) {
+        const size_t i = slot_of(u, carriers[c].key);
+        if (u->key[i] != NULL) {
+            u->carrier[i] = &carriers[c];
+        }
+    }
     return PG_OK;
 }
 
@@ -95,7 +101,7 @@ static void free_users(users * u) {
     free(u->key);
     free(u->count);
     free(u->first);
-    free(u->last);
+    free(u->carrier);
 }
 
 /* ---- rewriting one node ------------------------------------------------------------------ */
@@ -139,12 +145,7 @@ static int is_leaf_f32(const struct ggml_tensor * t) {
 }
 
 static const pg_carrier * carrier_of(const work * w, const struct ggml_tensor * key) {
-    for (int i = 0; i < w->n_carriers; ++i) {
-        if (w->carriers[i].key == key) {
-            return &w->carriers[i];
-        }
-    }
-    return NULL;
+    return w->u.carrier[slot_of(&w->u, key)];
 }
 
 /* ---- rules ------------------------------------------------------------------------------- */
@@ -480,7 +481,7 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
     w.scratch = ggml_init(params);
     int status = w.lowered == NULL || w.scratch == NULL ? PG_ENOMEM : PG_OK;
     if (status == PG_OK) {
-        status = make_users(&w.u, compute, kept);
+        status = make_users(&w.u, compute, kept, carriers, n_carriers);
     }
     /* Carriers first: they fuse the widest. Steps before products: they take gradients over. */
     if (status == PG_OK) {
