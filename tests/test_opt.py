@@ -1,12 +1,11 @@
 """pyggml.opt: ggml-opt's objects against NumPy, and no way to make ggml abort."""
 
 import itertools
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
 import pytest
+from child import run_child
 
 import pyggml
 from pyggml import callbacks, ops, opt
@@ -555,7 +554,4 @@ ABORTS = {
 
 @pytest.mark.parametrize("name", ABORTS)
 def test_what_ggml_would_abort_on_is_a_python_error(name):
-    child = subprocess.run([sys.executable, "-c", _prelude + ABORTS[name] + "\nprint('survived')"],
-                           capture_output=True, text=True, timeout=120)
-    assert child.returncode == 0, child.stderr or child.returncode
-    assert child.stdout == "survived\n"
+    assert run_child(_prelude + ABORTS[name] + "\nprint('survived')") == "survived\n"

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from trainer_nets import batch, dense, run, same
+from child import run_child
+from trainer_nets import batch, dense, same
 
 import pyggml
 
@@ -51,7 +52,7 @@ def test_r17b_two_trainers_on_one_model_one_freed():
 
 
 def test_r17b_free_while_a_step_runs_waits():
-    out = run("""
+    out = run_child("""
         import threading
         import numpy as np
         import pyggml
@@ -86,7 +87,7 @@ def test_r17b_free_while_a_step_runs_waits():
 
 
 def test_r17b_a_thousand_trainers_leave_no_memory_behind():
-    out = run("""
+    out = run_child("""
         import gc
         import numpy as np
         import pyggml
@@ -122,7 +123,7 @@ def test_r17b_a_thousand_trainers_leave_no_memory_behind():
 # ---- R20: threads -------------------------------------------------------------------------
 
 def test_r20a_concurrent_predicts_give_the_serial_numbers():
-    out = run("""
+    out = run_child("""
         import sys, threading
         import numpy as np
         import pyggml
@@ -163,7 +164,7 @@ def test_r20a_concurrent_predicts_give_the_serial_numbers():
 
 def test_r20b_each_predict_sees_weights_before_or_after_a_change():
     """Weights are all 1 or all 2, exchanged by update_target; a mixture would show."""
-    out = run("""
+    out = run_child("""
         import sys, threading
         import numpy as np
         import pyggml
@@ -209,7 +210,7 @@ def test_r20b_each_predict_sees_weights_before_or_after_a_change():
 
 def test_r20b_steps_of_two_threads_are_serialised():
     """Equal batches: whatever the order, the losses are those of one thread."""
-    out = run("""
+    out = run_child("""
         import sys, threading
         import pyggml
         from trainer_nets import batch, dense, same

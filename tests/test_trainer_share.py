@@ -5,7 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from trainer_nets import dense, run, same
+from child import run_child
+from trainer_nets import dense, same
 
 import pyggml
 from pyggml import layers, ops
@@ -196,7 +197,7 @@ def test_what_cannot_be_shared_is_refused():
 
 def test_threads_that_step_sharing_trainers_do_not_block_or_tear():
     """Both orders of nesting at once; a deadlock would run into the time limit."""
-    out = run("""
+    out = run_child("""
         import threading
         import numpy as np
         import pyggml

@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 import pytest
-from trainer_nets import dense, run, same
+from child import run_child
+from trainer_nets import dense, same
 
 import pyggml
 
@@ -206,7 +207,7 @@ def test_other_python_threads_run_meanwhile(data):
 @pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="needs POSIX timers")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_interrupt_ends_it_between_two_steps(threads):
-    out = run(f"THREADS = {threads}\n" + textwrap.dedent("""
+    out = run_child(f"THREADS = {threads}\n" + textwrap.dedent("""
         import signal, time
         import numpy as np
         import pyggml

@@ -1,9 +1,5 @@
 """Small networks, data and child processes for the tests of the trainer."""
 
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 
@@ -43,12 +39,3 @@ def batch(rows=8, inputs=4, outputs=2, seed=0):
 def same(a, b):
     """Whether two lists of arrays are equal bit for bit."""
     return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-def run(code, timeout=60):
-    """Run code in a process of its own; it must end by itself, without a signal or an error."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=Path(__file__).parent, timeout=timeout,
-        capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
