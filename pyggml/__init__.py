@@ -1,6 +1,8 @@
 """Train neural networks from NumPy arrays on ggml, with the training loop in your hands."""
 
+import importlib
 import sys
+from typing import TYPE_CHECKING
 
 if sys.platform == "win32":
     from pyggml import _dlls  # noqa: F401
@@ -15,29 +17,29 @@ from pyggml import (
     callbacks,
     checkpoints,
     data,
-    hpc,
     initializers,
     layers,
     losses,
     metrics,
     ops,
-    opt,
     optimizers,
     regularizers,
     saving,
     schedules,
-    utils,
 )
 from pyggml._random import set_seed
 from pyggml._snapshot import Snapshot, snapshot_free
 from pyggml._trainer import Trainer
 from pyggml._variable import Variable
 from pyggml.config import config, show_config
-from pyggml.foreign import load_keras_weights, load_torch_state_dict
 from pyggml.history import History
 from pyggml.layers.input import Input
 from pyggml.models import Model, Sequential
 from pyggml.saving import FileFormatError, load_model
+
+if TYPE_CHECKING:
+    from pyggml import hpc, opt, utils
+    from pyggml.foreign import load_keras_weights, load_torch_state_dict
 
 __all__ = [
     "FileFormatError", "History", "Input", "Model", "Sequential", "Snapshot", "Trainer",
@@ -51,3 +53,22 @@ __all__ = [
 def fit_generator(model, generator, **arguments):
     """Train a model on batches that a generator makes; see :meth:`pyggml.Model.fit_generator`."""
     return model.fit_generator(generator, **arguments)
+
+
+# Modules for special uses are imported when they are first asked for. What methods of models and
+# trainers need is not: a process may have given up its rights by the time it saves.
+_modules = {"hpc", "opt", "utils"}
+_found_in = {"load_keras_weights": "foreign", "load_torch_state_dict": "foreign"}
+
+
+def __getattr__(name):
+    if name not in _modules and name not in _found_in:
+        raise AttributeError(f"module 'pyggml' has no attribute {name!r}")
+    module = importlib.import_module(f"pyggml.{_found_in.get(name, name)}")
+    value = module if name in _modules else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
