@@ -62,15 +62,16 @@ class Moments:
         return self.squares / self.n
 
 
-def calibrated_layers(program, bindings=None):
+def calibrated_layers(program, bindings=None, wanted=None):
     """Return the layers that :func:`calibrate` sets, in order of computation.
-
-    They are the batch normalisations with ``momentum=None`` whose statistics are not frozen.
 
     Parameters
     ----------
     program : Program
     bindings : dict, optional
+    wanted : callable, optional
+        Which of the batch normalisations. By default those with ``momentum=None`` whose
+        statistics are not frozen.
 
     Returns
     -------
@@ -78,11 +79,14 @@ def calibrated_layers(program, bindings=None):
     """
     finder = _Finder(program)
     Predictor(finder, {} if bindings is None else bindings).graph(1)
-    return [layer for layer in finder.layers
-            if layer.momentum is None and not layer.freeze_stats]
+    return [layer for layer in finder.layers if (wanted or _only_set_by_calibration)(layer)]
 
 
-def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
+def _only_set_by_calibration(layer):
+    return layer.momentum is None and not layer.freeze_stats
+
+
+def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
     """Set the moving statistics of batch normalisation to those of data.
 
     Layer by layer in order of computation, so that each one sees what the layers before it,
@@ -99,6 +103,8 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
         Rows beyond it are not used.
     batch_size : int
         Rows computed at once; does not change the result beyond rounding.
+    wanted : callable, optional
+        As for :func:`calibrated_layers`.
 
     Returns
     -------
@@ -121,7 +127,7 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
     rows = min(counts[0], max_rows)
     if rows < 1:
         raise ValueError("x has no rows")
-    layers = calibrated_layers(program, bindings)
+    layers = calibrated_layers(program, bindings, wanted)
     found = dict(bindings)
     for layer in layers:
         for v in (layer.moving_mean, layer.moving_variance):

@@ -2,7 +2,6 @@
 """What a trainer is made of: graphs, moments and counters, and the loop over steps."""
 
 import copy
-import time
 import warnings
 import weakref
 from collections import OrderedDict
@@ -16,6 +15,7 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._feed cimport Feed, Intake, intake_of
+from pyggml._locks cimport Lock
 from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
@@ -27,6 +27,7 @@ from pyggml.optimizers import _within
 
 # Steps between two looks at what else the process has to do: signals, other threads.
 cdef enum:
+    _AT_FIRST = 64
     _AT_ONCE = 512
     _MICROSECONDS = 20000
     _N_PARAMS = 7
@@ -53,12 +54,10 @@ cdef class Engine:
             v: shared.get(v) or v.clone() for v in self.program.variables}
         # What is frozen later, for another trainer on the same layers, goes on training in this;
         # only the trainer of ``fit`` follows.
-        self.moving = frozenset([v for v in self.program.variables if v.trainable])
-        self.trained = [self.bindings.get(v, v) for v in self.program.variables
-                        if v in self.moving]
+        self.mode = model._training_mode()
+        self.trained = [self.bindings.get(v, v) for v in self.program.variables if v in self.mode]
         self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
         self.idle_slots = {}
-        self.mode = model._training_mode()
         self.gradients_sum = self.gradients_given = None
         self.params = StepParams(self.optimizer.decay_biases)
         self.predictor = (model._predictor_of_program() if in_place
@@ -97,21 +96,19 @@ cdef class Engine:
             if mode == self.mode:
                 return
             known = self.slots | self.idle_slots
-            moving = frozenset([v for v in self.program.variables if v.trainable])
-            trained = [self.bindings.get(v, v) for v in self.program.variables if v in moving]
+            trained = [self.bindings.get(v, v) for v in self.program.variables if v in mode]
             slots = {v: known.pop(v) if v in known else _slots(v, self.optimizer.n_slots)
                      for v in trained}
             gradients = None
             if self.gradients_sum is not None:
                 gradients = like([v for v in trained if v not in self.gradients_sum])
                 gradients |= {v: g for v, g in self.gradients_sum.items() if v in slots}
-            self.moving, self.trained = moving, trained
+            self.mode, self.trained = mode, trained
             self.slots, self.idle_slots = slots, known
             self.gradients_sum, self.gradients_given = gradients, None
             self.main = None
             self.graphs.clear()
             self.apply_graph = self.apply_given = None
-            self.mode = mode
 
     # -- graphs --------------------------------------------------------------------------
 
@@ -137,7 +134,7 @@ cdef class Engine:
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
-                       self.slots, self.params, gradients, self.moving)
+                       self.slots, self.params, gradients, self.mode)
         self.graphs[key] = g
         self.graphs.move_to_end(key)
         while len(self.graphs) > 4:
@@ -185,46 +182,54 @@ cdef class Engine:
                       double[::1] losses) except -1:
         """Step on the rows of a checked feed that an index names, one batch after another.
 
-        The GIL is held once in many steps only.
+        The GIL is held once in many steps only. Whoever waits for the trainer, or for the threads,
+        has its turn after the step that runs.
         """
         cdef int64_t k = index.shape[0]
         cdef int64_t n = index.shape[1]
         cdef int64_t at = 0
+        cdef int64_t ahead = _AT_FIRST
+        cdef int64_t bad = -1
+        cdef int64_t bad_step = 0
         cdef int64_t first, last, started, look
-        cdef int64_t at_once = min(k, _AT_ONCE)
-        cdef Intake intake = intake_of(g.inputs, g.loss)
-        cdef bint weighted = intake.n_weights > 0
+        cdef Intake intake
         cdef bint finished = True
-        cdef bint accumulating = g.accumulating
+        cdef bint accumulating, weighted, shared
         cdef float * decayed = self.params.decayed.data
         cdef float * plain = self.params.plain.data
         cdef float * table = NULL
         cdef void ** rows = NULL
         cdef list sources = feed.x + feed.y + feed.w
         cdef Py_ssize_t i
+        cdef int n_slots
+        cdef Lock own = self.lock
+        cdef Lock lock
         if k == 0:
             return 0
-        rows = <void **>malloc(intake.n_slots * sizeof(void *))
-        table = <float *>malloc(at_once * 2 * _N_PARAMS * sizeof(float))
+        n_slots = intake_of(g.inputs, g.loss).n_slots
+        rows = <void **>malloc(n_slots * sizeof(void *))
+        table = <float *>malloc(min(k, _AT_ONCE) * 2 * _N_PARAMS * sizeof(float))
         try:
             if rows is NULL or table is NULL:
                 raise MemoryError
-            for i in range(intake.n_slots):
+            for i in range(n_slots):
                 rows[i] = <void *>sources[i] if i < len(sources) else NULL
             while at < k:
                 first = at
                 if g.exhausted():
                     g = self.main_graph()
-                    intake = intake_of(g.inputs, g.loss)
+                intake = intake_of(g.inputs, g.loss)
+                weighted = intake.n_weights > 0
+                accumulating = g.accumulating
                 if feed.unweighted:
                     intake.ones()
+                last = min(at + ahead, k)
                 if accumulating:  # the window's end needs another graph
-                    last = at - (self.window_rows - self.nbatch_logical) // n
-                    last = min(last, at + _AT_ONCE, k)
+                    last = min(last, at - (self.window_rows - self.nbatch_logical) // n)
                 else:
-                    last = min(at + _AT_ONCE, k)
                     self._fill_table(table, last - at)
                 lock = g.scheduler.enter_compute()
+                shared = lock is not None
                 try:
                     with nogil:
                         started = _ggml.ggml_time_us()
@@ -249,29 +254,52 @@ cdef class Engine:
                                 self.window_rows += n
                             else:
                                 self.updates += 1
+                            if own.wanted() or (shared and lock.wanted()):
+                                break
                             if at == look:
                                 if _ggml.ggml_time_us() - started > _MICROSECONDS:
                                     break
                                 look = 2 * at - first
                 finally:
-                    if lock is not None:
-                        lock.release()
+                    if shared:
+                        lock.give()
                 g.graph.lowered.check()
                 if not finished:
                     g.raise_unfinished()
                 if accumulating and self.window_rows >= self.nbatch_logical:
                     self.finish_window()
+                for i in range(first, at):
+                    if bad < 0 and not isfinite(losses[i]):
+                        bad, bad_step = i, self.steps - at + i + 1
+                # What is prepared for steps that are not made is prepared in vain.
+                ahead = min(2 * (at - first), _AT_ONCE)
                 PyErr_CheckSignals()
-                if lock is not None and at < k:
-                    time.sleep(1e-5)  # whoever waits for the threads gets them
+                if at < k and own.wanted():
+                    self._give_way()
+                    g = self.main_graph()
         finally:
             free(rows)
             free(table)
-        for i in range(k):
-            if not isfinite(losses[i]):
-                self.warn(losses[i], self.steps - k + i + 1)
-                break
+        if bad >= 0:
+            self.warn(losses[bad], bad_step)
         return 0
+
+    cdef int _give_way(self) except -1:
+        """Let other threads that wait use the trainer, and go on after them.
+
+        It is held again even where the wait is interrupted: whoever took it gives it back.
+        """
+        cdef object interrupt = None
+        self.lock.give()
+        while True:
+            try:
+                self.lock.take()
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+        return self.alive()
 
     cdef int _fill_table(self, float * table, int64_t n) except -1:
         """Write what the next n updates read: with decay and without, in turn."""

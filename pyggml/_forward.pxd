@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph
+from pyggml._locks cimport Lock
 from pyggml._runtime cimport Context, Scheduler
 
 
@@ -13,4 +14,17 @@ cdef class ForwardGraph:
     cdef readonly list inputs
     cdef readonly list outputs
     cdef readonly object loss
+    cdef int n_axes  # of the output, where there is one input and one output; else 0
     cdef int compute(self) except -1
+
+
+cdef class Predictor:
+    cdef readonly object program
+    cdef dict bindings
+    cdef readonly Lock lock
+    cdef object _graphs
+    cdef ForwardGraph _recent
+    cpdef ForwardGraph graph(self, batch_size, criterion=*)
+    cdef object predict_again(self, x, int64_t batch_size)
+    cdef object predict_any(self, x, int64_t batch_size)
+    cpdef list predict(self, x, int64_t batch_size)

@@ -123,11 +123,14 @@ cdef class Trainer(Engine):
         """
         cdef TrainGraph g
         cdef double loss = 0
-        with self.lock:
+        self.lock.take()
+        try:
             self.alive()
             g = self.main_graph()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
             loss = self.run(g, self.batch_size)
+        finally:
+            self.lock.give()
         return loss
 
     def step_many(self, x, y=None, idx=None, sample_weight=None):
@@ -230,12 +233,15 @@ cdef class Trainer(Engine):
         numpy.ndarray of float32, or list of them for several outputs
             Arrays that own their memory.
         """
-        check_precision(matmul_precision)
+        if matmul_precision is not None:
+            check_precision(matmul_precision)
         size = self.batch_size if batch_size is None else positive_int(batch_size, "batch_size")
-        with self.lock:
+        self.lock.take()
+        try:
             self.alive()
-            found = self.predictor.predict(x, size)
-        return found[0] if len(found) == 1 else found
+            return self.predictor.predict_any(x, size)
+        finally:
+            self.lock.give()
 
     def gradients(self, x, y=None, sample_weight=None):
         """Return the gradient of a batch's loss for every trainable weight; update nothing.
@@ -307,7 +313,7 @@ cdef class Trainer(Engine):
     def _trained(self):
         """Dict from name to the trainer's own variable, of all that it trains."""
         return {self.names[v]: self.bindings.get(v, v) for v in self.program.variables
-                if v in self.moving}
+                if v in self.mode}
 
     # -- copies of the network -----------------------------------------------------------
 
@@ -365,6 +371,8 @@ cdef class Trainer(Engine):
     def calibrate_bn(self, x):
         """Set the moving statistics of batch norm layers exactly, from representative inputs.
 
+        Those of layers with a momentum too. Frozen ones stay.
+
         Parameters
         ----------
         x : array_like of shape (n, ...), or list or dict of them
@@ -378,6 +386,11 @@ cdef class Trainer(Engine):
         """
         cdef ForwardGraph g
         cdef Slot slot
+        mode = self.mode
+
+        def wanted(layer):
+            return layer in mode.moving or (layer.momentum is None and layer not in mode.fixed)
+
         with self.lock:
             self.alive()
             g = self.predictor.graph(1)
@@ -388,7 +401,7 @@ cdef class Trainer(Engine):
                 return
             from pyggml._calibration import calibrate
 
-            calibrate(self.program, self.bindings, x, max_rows=1024)
+            calibrate(self.program, self.bindings, x, max_rows=1024, wanted=wanted)
 
     # -- state ---------------------------------------------------------------------------
 
@@ -477,14 +490,17 @@ cdef class Trainer(Engine):
         raise TypeError("a trainer cannot be pickled; take its model() or its get_weights()")
 
     def __repr__(self):
-        if self.freed:
-            return "<Trainer freed>"
-        n = sum([v.size for v in self.trained])
-        held = sum([g.nbytes for g in self.graphs.values()])
-        held += 4 * sum([v.size for v in self.program.variables])
-        held += 4 * n * self.optimizer.n_slots
-        return (f"<Trainer of {self.compiled.name!r}: {n} trainable parameters, {held} bytes on "
-                f"CPU, batch {self.batch_size}, {self.steps} steps, {self.updates} updates>")
+        with self.lock:
+            if self.freed:
+                return "<Trainer freed>"
+            total = sum([v.size for v in self.program.variables])
+            n = sum([v.size for v in self.trained])
+            gradients = [g for g in (self.gradients_sum, self.gradients_given) if g is not None]
+            held = 4 * (total + n * (self.optimizer.n_slots + len(gradients)))
+            held += sum([g.nbytes for g in self.graphs.values()]) + self.predictor.nbytes
+            return (f"<Trainer of {self.compiled.name!r}: {total} parameters ({n} trainable), "
+                    f"{held} bytes on CPU, batch {self.batch_size}, {self.steps} steps, "
+                    f"{self.updates} updates>")
 
     # -- checkpoints ---------------------------------------------------------------------
 

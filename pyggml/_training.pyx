@@ -9,6 +9,7 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._locks cimport Lock
 from pyggml._lowering cimport begin_compute, end_compute, fill_mask
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
@@ -115,8 +116,8 @@ cdef class TrainGraph:
     params : StepParams
     gradients : dict of Variable to Variable, optional
         Where gradients are added up. Given, the optimizer does not step.
-    trained : set of Variable, optional
-        Those of the program to train; by default those that are trainable now.
+    trained : TrainingMode, optional
+        What of the program moves; by default what is not frozen now.
     """
 
     def __cinit__(self):
@@ -249,13 +250,13 @@ cdef class TrainGraph:
     cdef float evaluate(self, float weight) except? -1:
         """Compute once, as :meth:`compute` does, and return the loss."""
         cdef bint finished
-        lock = self.scheduler.enter_compute()
+        cdef Lock lock = self.scheduler.enter_compute()
         try:
             with nogil:
                 finished = self.compute(weight)
         finally:
             if lock is not None:
-                lock.release()
+                lock.give()
         self.graph.lowered.check()
         if not finished:
             self.raise_unfinished()

@@ -677,6 +677,12 @@ def test_repr_says_what_the_trainer_holds():
     with pyggml.Trainer(dense(), 8) as trainer:
         trainer.step(*batch())
         text = repr(trainer)
-    for part in ("58 trainable parameters", "bytes on CPU", "batch 8", "1 steps"):
+        trainer.gradients(*batch())
+        trainer.predict(np.ones((1, 4)))
+        more = repr(trainer)
+    for part in ("58 parameters (58 trainable)", "on CPU", "batch 8", "1 steps", "1 updates"):
         assert part in text
+    held = [int(re.search(r"(\d+) bytes", r)[1]) for r in (text, more)]
+    # Weights and two moments at least; then the graphs for gradients and predictions.
+    assert 3 * 4 * 58 < held[0] < held[1]
     assert repr(trainer) == "<Trainer freed>"

@@ -132,7 +132,8 @@ class BatchNormalization(Layer):
         def along(t):
             return ops.reshape(t, wide)
 
-        fixed = not training or self.freeze_stats
+        mode = graph.trained  # of a trainer: what was frozen when it was made
+        fixed = not training or (self.freeze_stats if mode is None else self in mode.fixed)
         if axis == 1 and self.scale and self.center:
             found = _fused.batch_norm(
                 x, graph.weight(self.gamma), graph.weight(self.beta), self.epsilon,
@@ -145,7 +146,7 @@ class BatchNormalization(Layer):
                     self._move(graph, ops.slice(statistics, (0,), (n,)),
                                ops.slice(statistics, (n,), (n,)), math.prod(x.shape) // n)
                 return out
-        if training and not self.freeze_stats:
+        if not fixed:
             mean = _channel_mean(x, axis)
             x = ops.add(x, ops.negative(along(mean)))
             variance = _channel_mean(ops.square(x), axis)
@@ -163,7 +164,8 @@ class BatchNormalization(Layer):
 
     def _move(self, graph, mean, variance, elements):
         """Let the step that this graph is for move the moving statistics."""
-        if self.momentum is None or not self._trainable:
+        moves = self._trainable if graph.trained is None else self in graph.trained.moving
+        if self.momentum is None or not moves:
             return
         for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
             if moving is self.moving_variance and elements < 2:
