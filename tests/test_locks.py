@@ -7,7 +7,6 @@ import time
 
 import pytest
 from child import run_child
-
 from pyggml._locks import Lock, Locks, together
 
 
