@@ -10,8 +10,8 @@ Three things of a Trainer make the loop short:
 - ``snapshot()`` is the target network, and ``update_target()`` refreshes it;
 - ``step_many`` runs all updates between two rollouts in one call, on rows of the buffer's arrays.
 
-Training ends when the greedy policy reaches the full return of 500 in every trial, or at 50,000
-steps; the best network on the way is kept.
+Training ends when the greedy policy has a mean return of 495, or at 50,000 steps; the best network
+on the way is kept.
 
 Run ``python dqn_cartpole.py --seed 1``; it needs ``pip install pyggml[rl]``.
 """
@@ -38,6 +38,7 @@ UPDATES = 128
 EXPLORATION_STEPS = 8_000
 EXPLORATION_END = 0.04
 EVALUATE_EVERY = 5  # rollouts
+SOLVED = 495
 N_ACTIONS = 2
 
 
@@ -147,13 +148,15 @@ def train(seed, total_steps=TOTAL_STEPS, evaluate_every=EVALUATE_EVERY, verbose=
             if evaluate_every is None or (step // TRAIN_EVERY) % evaluate_every:
                 continue
             mean = evaluate(trainer, 10, seed=10_000 + step).mean()
+            if mean > best_mean:  # what looks better is looked at more closely
+                mean = evaluate(trainer, 50, seed=30_000 + step).mean()
             if verbose:
                 print(f"step {step:6d}  loss {losses.mean():8.4f}  greedy return {mean:6.1f}",
                       flush=True)
             if mean > best_mean:
                 best_mean = mean
                 trainer.update_target(best)
-            if mean == 500:
+            if best_mean >= SOLVED:
                 break
         if best_mean == -np.inf:
             trainer.update_target(best)
