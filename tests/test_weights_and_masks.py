@@ -128,6 +128,9 @@ def test_weights_of_rows_where_a_row_is_one_number():
     model.compile(optimizers.SGD(0.0), "mse")
     expected = float((w * (model.predict(x) - y) ** 2).mean())
     assert model.evaluate(x, y, sample_weight=w) == pytest.approx(expected, rel=1e-5)
+    with pyggml.Trainer(model, batch_size=4, loss_mask=1) as trainer:
+        assert trainer.eval(x, y, w) == pytest.approx(expected, rel=1e-5)
+        assert trainer.step(x, y, w) == pytest.approx(expected, rel=1e-5)
 
 
 # ---- R05: weights by element --------------------------------------------------------------------
