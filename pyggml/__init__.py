@@ -61,13 +61,15 @@ _modules = {"hpc", "opt", "utils"}
 _found_in = {"load_keras_weights": "foreign", "load_torch_state_dict": "foreign"}
 
 
-def __getattr__(name):
-    if name not in _modules and name not in _found_in:
-        raise AttributeError(f"module 'pyggml' has no attribute {name!r}")
-    module = importlib.import_module(f"pyggml.{_found_in.get(name, name)}")
-    value = module if name in _modules else getattr(module, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # for it would let every name pass
+
+    def __getattr__(name):
+        if name not in _modules and name not in _found_in:
+            raise AttributeError(f"module 'pyggml' has no attribute {name!r}")
+        module = importlib.import_module(f"pyggml.{_found_in.get(name, name)}")
+        value = module if name in _modules else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__():

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from typing import Any
 
 _lower_is_better = ("loss", "error", "mse", "mae", "rmse", "msle", "mape")
 _begin_hooks = ("on_train_batch_begin", "on_batch_begin")
@@ -34,9 +35,9 @@ class Callback:
     ...         self.model.optimizer.learning_rate /= 2
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.model = None
-        self.params = {}
+        self.params: dict[str, Any] = {}
 
     def set_model(self, model):
         """Tell the model."""

@@ -1,7 +1,17 @@
 """The methods of models that train, measure and predict."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from pyggml import training
-from pyggml._trainer import check_precision
+from pyggml._snapshot import check_precision
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pyggml.history import History
 
 
 class FitMethods:
@@ -15,15 +25,15 @@ class FitMethods:
         Of the last ``fit``, also of one that an exception ended.
     """
 
-    stop_training = False
-    history = None
+    stop_training: bool = False
+    history: History | None = None
 
     def fit(self, x=None, y=None, batch_size=32, epochs=1, verbose=1, callbacks=(),
             validation_split=0.0, validation_data=None, shuffle=True, class_weight=None,
             sample_weight=None, initial_epoch=0, steps_per_epoch=None, validation_steps=None,
             validation_batch_size=None, validation_freq=1, generator=None,
             validation_generator=None, calibration_generator=None, calibration_steps=None,
-            nbatch_logical=None, shuffle_before_split=False, workers=0, seed=None):
+            nbatch_logical=None, shuffle_before_split=False, workers=0, seed=None) -> History:
         """Train on arrays, or on batches that a generator makes.
 
         The optimizer's state is kept: a second call goes on where the first stopped, and
@@ -130,7 +140,8 @@ class FitMethods:
     def fit_generator(self, generator, steps_per_epoch=None, epochs=1, batch_size=32,
                       initial_epoch=0, validation_generator=None, validation_steps=None,
                       calibration_generator=None, calibration_steps=None, verbose=1,
-                      callbacks=(), class_weight=None, nbatch_logical=None, workers=0, seed=None):
+                      callbacks=(), class_weight=None, nbatch_logical=None, workers=0,
+                      seed=None) -> History:
         """Train on batches that a generator makes; only the current one is in memory.
 
         Parameters
@@ -169,7 +180,7 @@ class FitMethods:
             nbatch_logical=nbatch_logical, workers=workers, seed=seed)
 
     def evaluate(self, x, y=None, batch_size=32, sample_weight=None, return_dict=False,
-                 steps=None, verbose=0, callbacks=(), workers=0):
+                 steps=None, verbose=0, callbacks=(), workers=0) -> Any:
         """Return the loss, and the metrics if there are any, over all rows.
 
         Parameters
@@ -201,7 +212,7 @@ class FitMethods:
         return values[0] if len(values) == 1 else values
 
     def predict(self, x, batch_size=32, matmul_precision=None, steps=None, callbacks=(),
-                workers=0):
+                workers=0) -> NDArray[np.float32] | Any:
         """Return the outputs in evaluation mode.
 
         Parameters
@@ -228,7 +239,7 @@ class FitMethods:
         found = training.predict(self, x, batch_size, steps, callbacks, workers)
         return found[0] if len(found) == 1 else found
 
-    def predict_proba(self, x, batch_size=32):
+    def predict_proba(self, x, batch_size: int = 32) -> NDArray[np.float32]:
         """Return the outputs as probabilities.
 
         Parameters
@@ -244,7 +255,7 @@ class FitMethods:
         """
         return training.probabilities(self, self.predict(x, batch_size))
 
-    def predict_classes(self, x, batch_size=32):
+    def predict_classes(self, x, batch_size: int = 32) -> NDArray[np.int64]:
         """Return the most probable class of each row.
 
         Parameters

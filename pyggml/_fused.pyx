@@ -342,6 +342,9 @@ def fused_loss(pred, labels, weights, int kind, params, double scale, bint weigh
     cdef Graph graph = p.graph
     if not graph.fused or p.shape != y.shape:
         return None
+    # The kernel reads as many weights.
+    if w is not None and w.shape != (p.shape[:-1] + (1,) if weight_rows else p.shape):
+        raise ValueError(f"weights of predictions of shape {p.shape} cannot have shape {w.shape}")
     graph.reserve(2)
     # Each loss needs a key of its own, and weights must be part of the graph.
     joint[0] = y.ptr

@@ -16,7 +16,7 @@ class Result:
     """
 
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reset()
 
     def reset(self):

@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,13 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from pyggml._snapshot import Snapshot
 from pyggml.models import Model
 
-Arrays = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
-Float32 = NDArray[np.float32]
+_Arrays: TypeAlias = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
+_Float32: TypeAlias = NDArray[np.float32]
 
 class Trainer:
-    batch_size: int
-    nbatch_logical: int
-    weight_decay: float
     lr: float
     def __init__(
         self,
@@ -27,34 +24,40 @@ class Trainer:
         share: Trainer | Sequence[Trainer] | None = None,
     ) -> None: ...
     @property
+    def batch_size(self) -> int: ...
+    @property
+    def nbatch_logical(self) -> int: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
     def n_steps(self) -> int: ...
     @property
     def n_updates(self) -> int: ...
     def step(
-        self, x: Arrays, y: Arrays | None = None, sample_weight: Arrays | None = None
+        self, x: _Arrays, y: _Arrays | None = None, sample_weight: _Arrays | None = None
     ) -> float: ...
     def step_many(
         self,
-        x: Arrays,
-        y: Arrays | None = None,
+        x: _Arrays,
+        y: _Arrays | None = None,
         idx: ArrayLike | None = None,
-        sample_weight: Arrays | None = None,
+        sample_weight: _Arrays | None = None,
     ) -> NDArray[np.float64]: ...
     def eval(
-        self, x: Arrays, y: Arrays | None = None, sample_weight: Arrays | None = None
+        self, x: _Arrays, y: _Arrays | None = None, sample_weight: _Arrays | None = None
     ) -> float: ...
     def predict(
-        self, x: Arrays, batch_size: int | None = None, matmul_precision: str | None = None
-    ) -> Float32 | list[Float32]: ...
+        self, x: _Arrays, batch_size: int | None = None, matmul_precision: str | None = None
+    ) -> _Float32 | Any: ...  # a list for several outputs
     def gradients(
-        self, x: Arrays, y: Arrays | None = None, sample_weight: Arrays | None = None
-    ) -> dict[str, Float32]: ...
+        self, x: _Arrays, y: _Arrays | None = None, sample_weight: _Arrays | None = None
+    ) -> dict[str, _Float32]: ...
     def apply_gradients(self, gradients: Mapping[str, ArrayLike]) -> None: ...
     def model(self) -> Model: ...
     def snapshot(self) -> Snapshot: ...
     def update_target(self, target: Snapshot | Trainer | Model, tau: float = 1.0) -> None: ...
-    def calibrate_bn(self, x: Arrays) -> None: ...
-    def get_weights(self, copy: bool = True) -> list[Float32]: ...
+    def calibrate_bn(self, x: _Arrays) -> None: ...
+    def get_weights(self, copy: bool = True) -> list[_Float32]: ...
     def set_lr(self, lr: float) -> None: ...
     def free(self) -> None: ...
     def close(self) -> None: ...

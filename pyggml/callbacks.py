@@ -8,6 +8,7 @@ import csv
 import math
 import os
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class EarlyStopping(Monitor):
     """
 
     def __init__(self, monitor="val_loss", patience=5, min_delta=0, mode="auto",
-                 restore_best_weights=False, baseline=None, start_from_epoch=0, verbose=0):
+                 restore_best_weights=False, baseline=None, start_from_epoch=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
         self.patience = count(patience, "patience")
         self.restore_best_weights = bool(restore_best_weights)
@@ -153,7 +154,7 @@ class ReduceLROnPlateau(Monitor):
     """
 
     def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
-                 mode="auto", cooldown=0, verbose=0):
+                 mode="auto", cooldown=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
         self.factor = float(factor)
         if not 0 < self.factor < 1:
@@ -246,7 +247,7 @@ class ModelCheckpoint(Monitor):
 
     def __init__(self, filepath, monitor="val_loss", verbose=0, save_best_only=False,
                  save_weights_only=False, mode="auto", save_freq="epoch",
-                 initial_value_threshold=None, save=None):
+                 initial_value_threshold=None, save=None) -> None:
         super().__init__(monitor, mode, 0)
         self.filepath = os.fspath(filepath)
         self.verbose = verbose
@@ -343,7 +344,7 @@ class CSVLogger(Callback):
     lacks are left empty. Every line is on its way to the disk when the epoch ends.
     """
 
-    def __init__(self, filename, separator=",", append=False):
+    def __init__(self, filename, separator=",", append=False) -> None:
         super().__init__()
         self.filename = os.fspath(filename)
         self.separator = separator
@@ -391,7 +392,7 @@ class TerminateOnNaN(Callback):
         Whether it did.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.stopped = False
 
@@ -432,7 +433,7 @@ class ProgbarLogger(Callback):
 
 
 class _Logs:
-    def __init__(self, logs):
+    def __init__(self, logs) -> None:
         self._logs = logs
 
     def logs(self):
@@ -456,14 +457,14 @@ class TensorBoard(Callback):
         tensorboardX is missing; it comes with ``pip install 'pyggml[tensorboard]'``.
     """
 
-    def __init__(self, log_dir="logs", histogram_freq=0, update_freq="epoch"):
+    def __init__(self, log_dir="logs", histogram_freq=0, update_freq="epoch") -> None:
         super().__init__()
         self.log_dir = os.fspath(log_dir)
         self.histogram_freq = count(histogram_freq, "histogram_freq")
         if update_freq != "epoch":
             update_freq = count(update_freq, "update_freq")
         self.update_freq = update_freq
-        self._writers = {}
+        self._writers: dict[str, Any] = {}
         self._step = 0
         _summary_writer()
 

@@ -1,6 +1,9 @@
 """What ``fit`` returns."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 
 class History:
@@ -25,11 +28,11 @@ class History:
     [0.5]
     """
 
-    def __init__(self):
-        self.epoch = []
-        self.history = {}
-        self.params = {}
-        self._rows = []
+    def __init__(self) -> None:
+        self.epoch: list[int] = []
+        self.history: dict[str, list[float]] = {}
+        self.params: dict[str, Any] = {}
+        self._rows: list[dict[str, float]] = []
 
     def append(self, epoch, logs):
         """Add one epoch.
@@ -48,7 +51,7 @@ class History:
         """Return the logs of the last epoch, empty where there is none."""
         return dict(self._rows[-1]) if self._rows else {}
 
-    def column(self, name):
+    def column(self, name: str) -> list[float]:
         """Return one value an epoch, NaN where there was none.
 
         Parameters

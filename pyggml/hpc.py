@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -85,14 +86,14 @@ class PreemptionHandler:
     (True, 'time limit')
     """
 
-    def __init__(self, signals=None, time_limit="auto", margin=60.0):
+    def __init__(self, signals=None, time_limit="auto", margin=60.0) -> None:
         if signals is None:
             signals = [signal.SIGTERM] + [getattr(signal, name) for name in ("SIGUSR1",)
                                           if hasattr(signal, name)]
         self._signals = [signal.Signals(number) for number in signals]
         self.margin = _seconds(margin)
         self._end = _end_of_job(time_limit)
-        self._before = {}
+        self._before: dict[int, Any] = {}
         self.reason = None
 
     def __enter__(self):
@@ -212,7 +213,7 @@ class ShuffledBatches:
     True
     """
 
-    def __init__(self, n_rows, batch_size, seed=0):
+    def __init__(self, n_rows, batch_size, seed=0) -> None:
         self.n_rows = positive_int(n_rows, "n_rows")
         self.batch_size = positive_int(batch_size, "batch_size")
         if self.batch_size > self.n_rows:

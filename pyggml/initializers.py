@@ -31,7 +31,7 @@ class Initializer:
         A stream of its own; by default values come from the stream of :func:`pyggml.set_seed`.
     """
 
-    def __init__(self, seed=None):
+    def __init__(self, seed=None) -> None:
         self.seed = seed
 
     def __call__(self, shape, rng):
@@ -68,7 +68,7 @@ class Constant(Initializer):
     value : float
     """
 
-    def __init__(self, value=0.0):
+    def __init__(self, value=0.0) -> None:
         super().__init__()
         self.value = value
 
@@ -82,7 +82,7 @@ class Constant(Initializer):
 class Zeros(Constant):
     """0 everywhere."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(0.0)
 
     def get_config(self):
@@ -92,7 +92,7 @@ class Zeros(Constant):
 class Ones(Constant):
     """1 everywhere."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(1.0)
 
     def get_config(self):
@@ -108,7 +108,7 @@ class RandomNormal(Initializer):
     seed : int, optional
     """
 
-    def __init__(self, mean=0.0, stddev=0.05, seed=None):
+    def __init__(self, mean=0.0, stddev=0.05, seed=None) -> None:
         super().__init__(seed)
         self.mean = mean
         self.stddev = stddev
@@ -126,7 +126,7 @@ class RandomUniform(Initializer):
     seed : int, optional
     """
 
-    def __init__(self, minval=-0.05, maxval=0.05, seed=None):
+    def __init__(self, minval=-0.05, maxval=0.05, seed=None) -> None:
         super().__init__(seed)
         self.minval = minval
         self.maxval = maxval
@@ -162,7 +162,8 @@ class VarianceScaling(Initializer):
     # Standard deviation of a unit normal cut off at +-2, which truncation has to make up for.
     _truncated_stddev = 0.87962566103423978
 
-    def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal", seed=None):
+    def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal",
+                 seed=None) -> None:
         super().__init__(seed)
         if mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"mode must be 'fan_in', 'fan_out' or 'fan_avg', got {mode!r}")
@@ -188,7 +189,7 @@ class VarianceScaling(Initializer):
 
 def _scaled(name, scale, mode, distribution, doc):
     class Scaled(VarianceScaling):
-        def __init__(self, seed=None):
+        def __init__(self, seed=None) -> None:
             super().__init__(scale, mode, distribution, seed)
 
         def get_config(self):
@@ -223,7 +224,7 @@ class Orthogonal(Initializer):
     seed : int, optional
     """
 
-    def __init__(self, gain=1.0, seed=None):
+    def __init__(self, gain=1.0, seed=None) -> None:
         super().__init__(seed)
         self.gain = gain
 

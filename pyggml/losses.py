@@ -5,6 +5,8 @@ weights w are never renormalised, and N counts the elements of the batch, or its
 loss is one of rows (cross-entropies).
 """
 
+from __future__ import annotations
+
 import math
 
 from pyggml import ops
@@ -32,7 +34,7 @@ class Loss:
     name = "loss"
     per_row = False
     labels = "dense"
-    link = None
+    link: str | None = None
 
     def values(self, y_true, y_pred):
         """Return each element's contribution.
@@ -122,7 +124,7 @@ class Huber(Loss):
 
     name = "huber"
 
-    def __init__(self, delta=1.0):
+    def __init__(self, delta=1.0) -> None:
         self.delta = float(delta)
         if not 0 < self.delta < math.inf:
             raise ValueError(f"delta must be positive and finite, got {delta}")
@@ -224,7 +226,7 @@ class BinaryCrossentropy(Loss):
     name = "binary_crossentropy"
     link = "sigmoid"
 
-    def __init__(self, from_logits=False, label_smoothing=0.0):
+    def __init__(self, from_logits=False, label_smoothing=0.0) -> None:
         self.from_logits = bool(from_logits)
         self.label_smoothing = _share(label_smoothing, "label_smoothing")
 
@@ -275,7 +277,7 @@ class BinaryFocalCrossentropy(BinaryCrossentropy):
     name = "binary_focal_crossentropy"
 
     def __init__(self, apply_class_balancing=False, alpha=0.25, gamma=2.0, from_logits=False,
-                 label_smoothing=0.0):
+                 label_smoothing=0.0) -> None:
         super().__init__(from_logits, label_smoothing)
         self.apply_class_balancing = bool(apply_class_balancing)
         self.alpha = _share(alpha, "alpha")
@@ -329,7 +331,7 @@ class CategoricalCrossentropy(Loss):
     per_row = True
     link = "softmax"
 
-    def __init__(self, from_logits=False, label_smoothing=0.0):
+    def __init__(self, from_logits=False, label_smoothing=0.0) -> None:
         self.from_logits = bool(from_logits)
         self.label_smoothing = _share(label_smoothing, "label_smoothing")
 
@@ -397,7 +399,7 @@ class CategoricalFocalCrossentropy(CategoricalCrossentropy):
 
     name = "categorical_focal_crossentropy"
 
-    def __init__(self, alpha=0.25, gamma=2.0, from_logits=False, label_smoothing=0.0):
+    def __init__(self, alpha=0.25, gamma=2.0, from_logits=False, label_smoothing=0.0) -> None:
         super().__init__(from_logits, label_smoothing)
         self.alpha = _share(alpha, "alpha")
         self.gamma = _exponent(gamma, "gamma")
@@ -494,7 +496,7 @@ class FunctionLoss(Loss):
         tensor whose first axis is the batch. The loss is the mean of its elements.
     """
 
-    def __init__(self, function):
+    def __init__(self, function) -> None:
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
 

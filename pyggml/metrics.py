@@ -20,7 +20,7 @@ class Metric:
 
     name = "metric"
 
-    def __init__(self, name=None):
+    def __init__(self, name=None) -> None:
         if name is not None:
             self.name = name
         self.reset()
@@ -157,7 +157,7 @@ class BinaryAccuracy(WeightedMean):
 
     name = "binary_accuracy"
 
-    def __init__(self, threshold=0.5, name=None):
+    def __init__(self, threshold=0.5, name=None) -> None:
         self.threshold = float(threshold)
         super().__init__(name)
 
@@ -225,7 +225,7 @@ class SparseTopKCategoricalAccuracy(WeightedMean):
 
     name = "sparse_top_k_categorical_accuracy"
 
-    def __init__(self, k=5, name=None):
+    def __init__(self, k=5, name=None) -> None:
         if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
             raise ValueError(f"k must be a positive integer, got {k!r}")
         self.k = k.__index__()
@@ -390,7 +390,7 @@ class CosineSimilarity(WeightedMean):
 class _Counts(Metric):
     """Weighted counts of true and false positives and of false negatives."""
 
-    def __init__(self, threshold=0.5, name=None):
+    def __init__(self, threshold=0.5, name=None) -> None:
         self.threshold = float(threshold)
         super().__init__(name)
 
@@ -545,7 +545,7 @@ class FunctionMetric(WeightedMean):
     'largest_error'
     """
 
-    def __init__(self, function):
+    def __init__(self, function) -> None:
         self.function = function
         super().__init__(getattr(function, "__name__", type(function).__name__))
 

@@ -4,7 +4,7 @@ Shapes are row-major with the batch first, and operands are broadcast as in NumP
 operation has a gradient unless its description says otherwise.
 """
 
-from pyggml._graph import reshape, transpose
+from pyggml._graph import Tensor, reshape, transpose
 from pyggml._ops_math import (
     absolute,
     add,
@@ -58,6 +58,7 @@ from pyggml._ops_nn import (
 from pyggml._ops_rnn import gru_sequence, lstm_sequence, simple_rnn_sequence
 
 __all__ = [
+    "Tensor",
     "absolute", "add", "affine", "average_pool2d", "broadcast_to", "clip", "concatenate",
     "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "dropout", "exp", "expm1",
     "flip", "gru_sequence", "linear", "log", "log_softmax", "lstm_sequence", "mask_future",

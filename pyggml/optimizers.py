@@ -66,7 +66,7 @@ class Optimizer:
     n_slots = 0
 
     def __init__(self, learning_rate=1e-3, weight_decay=0.0, clipnorm=None, clipvalue=None,
-                 global_clipnorm=None, decay_biases=True):
+                 global_clipnorm=None, decay_biases=True) -> None:
         self.learning_rate = learning_rate
         self.weight_decay = _within(weight_decay, "weight_decay", 0, 1)
         self.clipnorm = _limit(clipnorm, "clipnorm")
@@ -161,7 +161,7 @@ class Adam(Optimizer):
     n_slots = 2
 
     def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8,
-                 weight_decay=0.0, **kwargs):
+                 weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.beta_1 = _within(beta_1, "beta_1", 0, 1, open_high=True)
         self.beta_2 = _within(beta_2, "beta_2", 0, 1, open_high=True)
@@ -216,7 +216,7 @@ class SGD(Optimizer):
     """
 
     def __init__(self, learning_rate=1e-3, momentum=0.0, nesterov=False, weight_decay=0.0,
-                 **kwargs):
+                 **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.momentum = _within(momentum, "momentum", 0, 1, open_high=True)
         self.nesterov = bool(nesterov)
@@ -268,7 +268,7 @@ class RMSprop(Optimizer):
     rule = "rmsprop"
 
     def __init__(self, learning_rate=1e-3, rho=0.9, momentum=0.0, epsilon=1e-7, centered=False,
-                 weight_decay=0.0, **kwargs):
+                 weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.rho = _within(rho, "rho", 0, 1, open_high=True)
         self.momentum = _within(momentum, "momentum", 0, 1, open_high=True)
@@ -312,7 +312,7 @@ class Adagrad(Optimizer):
     n_slots = 1
 
     def __init__(self, learning_rate=1e-3, initial_accumulator_value=0.1, epsilon=1e-7,
-                 weight_decay=0.0, **kwargs):
+                 weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.initial_accumulator_value = _rate(initial_accumulator_value,
                                                "initial_accumulator_value")
@@ -349,7 +349,8 @@ class Lion(Optimizer):
     rule = "lion"
     n_slots = 1
 
-    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.99, weight_decay=0.0, **kwargs):
+    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.99, weight_decay=0.0,
+                 **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.beta_1 = _within(beta_1, "beta_1", 0, 1, open_high=True)
         self.beta_2 = _within(beta_2, "beta_2", 0, 1, open_high=True)

@@ -24,7 +24,7 @@ class Regularizer:
         A factor is negative or not finite.
     """
 
-    def __init__(self, l1=0.0, l2=0.0):
+    def __init__(self, l1=0.0, l2=0.0) -> None:
         self.l1, self.l2 = _factor(l1, "l1"), _factor(l2, "l2")
 
     def __call__(self, w):
@@ -70,7 +70,7 @@ class L1(Regularizer):
     {'l1': 0.1}
     """
 
-    def __init__(self, l1=0.01):
+    def __init__(self, l1=0.01) -> None:
         super().__init__(l1=l1)
 
     def get_config(self):
@@ -91,7 +91,7 @@ class L2(Regularizer):
     {'l2': 0.1}
     """
 
-    def __init__(self, l2=0.01):
+    def __init__(self, l2=0.01) -> None:
         super().__init__(l2=l2)
 
     def get_config(self):

@@ -5,8 +5,13 @@ weight as a tensor that any ggml program can read, and the optimizer's state. ``
 lists the keys.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +19,9 @@ from pyggml import _config, _loading, _serialize
 from pyggml._container import MAX_NAME, Container, FileFormatError, write
 from pyggml._gguf import Checksum, layout, quantize
 from pyggml._serialize import register
+
+if TYPE_CHECKING:
+    from pyggml.models import Model
 
 __all__ = ["FileFormatError", "load_model", "load_weights", "register", "save_model",
            "save_weights"]
@@ -355,7 +363,8 @@ def _check_keep(keep):
     return keep.__index__()
 
 
-def load_model(path, custom_objects=None, compile=True):
+def load_model(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None,
+               compile: bool = True) -> Model:
     """Load a model from a file of :meth:`Model.save` or of a checkpoint.
 
     Nothing random is drawn, and quantised weights become float32.

@@ -37,7 +37,7 @@ def _positive(value, name):
 class _RateSetter(Callback):
     """Sets the optimizer's rate at the beginning of every epoch or step."""
 
-    def __init__(self, by):
+    def __init__(self, by) -> None:
         super().__init__()
         if by not in ("epoch", "step"):
             raise ValueError(f"by must be 'epoch' or 'step', got {by!r}")
@@ -100,7 +100,7 @@ class Schedule(_RateSetter):
         The initial rate; kept from one ``fit`` to the next.
     """
 
-    def __init__(self, initial_learning_rate=None, by="epoch"):
+    def __init__(self, initial_learning_rate=None, by="epoch") -> None:
         super().__init__(by)
         self.initial_learning_rate = (
             None if initial_learning_rate is None
@@ -188,7 +188,7 @@ class StepDecay(Schedule):
     (1.0, 0.5, 0.25)
     """
 
-    def __init__(self, step_size=10, gamma=0.1, initial_learning_rate=None, by="epoch"):
+    def __init__(self, step_size=10, gamma=0.1, initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.step_size = positive_int(step_size, "step_size")
         self.gamma = _positive(gamma, "gamma")
@@ -211,7 +211,7 @@ class ExponentialDecay(Schedule):
     """
 
     def __init__(self, decay_rate=0.95, decay_steps=1, staircase=False,
-                 initial_learning_rate=None, by="epoch"):
+                 initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.decay_rate = _positive(decay_rate, "decay_rate")
         self.decay_steps = positive_int(decay_steps, "decay_steps")
@@ -245,7 +245,7 @@ class CosineDecay(Schedule):
     """
 
     def __init__(self, eta_min=0.0, t_max=None, warmup=0, warmup_start=0.0, restarts=False,
-                 t_mult=1.0, initial_learning_rate=None, by="epoch"):
+                 t_mult=1.0, initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.eta_min = _rate(eta_min, "eta_min")
         self.t_max = None if t_max is None else positive_int(t_max, "t_max")
@@ -291,7 +291,7 @@ class PolynomialDecay(Schedule):
     """
 
     def __init__(self, end_learning_rate=1e-4, decay_steps=None, power=1.0, cycle=False,
-                 initial_learning_rate=None, by="epoch"):
+                 initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.end_learning_rate = _rate(end_learning_rate, "end_learning_rate")
         self.decay_steps = (None if decay_steps is None
@@ -329,7 +329,7 @@ class PiecewiseConstantDecay(Schedule):
     [0.1, 0.1, 0.01, 0.001]
     """
 
-    def __init__(self, boundaries, values, by="epoch"):
+    def __init__(self, boundaries, values, by="epoch") -> None:
         self.boundaries = [count(b, "boundaries") for b in boundaries]
         self.values = [_rate(v, "values") for v in values]
         if sorted(set(self.boundaries)) != self.boundaries:
@@ -367,7 +367,7 @@ class OneCycle(Schedule):
     """
 
     def __init__(self, max_lr, total_steps=None, pct_start=0.3, div_factor=25.0,
-                 final_div_factor=1e4, anneal="cos", by="step"):
+                 final_div_factor=1e4, anneal="cos", by="step") -> None:
         self.max_lr = _positive(max_lr, "max_lr")
         self.total_steps = None if total_steps is None else positive_int(total_steps,
                                                                          "total_steps")
@@ -417,7 +417,7 @@ class CyclicLR(Schedule):
     """
 
     def __init__(self, max_lr, step_size=2000, mode="triangular", gamma=0.99994,
-                 initial_learning_rate=None, by="step"):
+                 initial_learning_rate=None, by="step") -> None:
         super().__init__(initial_learning_rate, by)
         self.max_lr = _positive(max_lr, "max_lr")
         self.step_size = positive_int(step_size, "step_size")
@@ -455,7 +455,7 @@ class LearningRateScheduler(_RateSetter):
     >>> halve = pyggml.callbacks.LearningRateScheduler(lambda epoch: 0.1 * 0.5**epoch)
     """
 
-    def __init__(self, schedule, verbose=0, by=None):
+    def __init__(self, schedule, verbose=0, by=None) -> None:
         if not callable(schedule):
             raise TypeError(f"schedule must be callable, got {type(schedule).__name__}")
         inner = schedule if isinstance(schedule, Schedule) else None

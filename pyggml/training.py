@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pyggml import _activate
+from pyggml import _activate, _calibration
 from pyggml._batches import Resident, Sliced, Streamed, Weighting, mask_for
 from pyggml._feed import Feed, evaluate_rows
 from pyggml._meter import Meter
@@ -17,11 +17,6 @@ from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream, unpack
 from pyggml.history import History
 from pyggml.layers.base import count, positive_int
-
-try:
-    from pyggml import _calibration
-except ImportError:
-    _calibration = None
 
 # Rows that batch-norm statistics are computed from after training.
 CALIBRATION_ROWS = 1024
@@ -457,7 +452,7 @@ def _resident(arrays):
 
 def _calibrates(model):
     """Return whether a layer has statistics that are set after training."""
-    return _calibration is not None and bool(_calibration.calibrated_layers(model.program))
+    return bool(_calibration.calibrated_layers(model.program))
 
 
 def fit(model, x, y, **options):

@@ -51,7 +51,7 @@ class Spatial(Layer):
 
     rank = 2
 
-    def __init__(self, data_format=None, **kwargs):
+    def __init__(self, data_format=None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.data_format = choice(data_format or "channels_first", _data_formats, "data_format")
 

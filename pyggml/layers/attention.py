@@ -56,7 +56,7 @@ class MultiHeadAttention(Layer):
 
     def __init__(self, num_heads, key_dim, value_dim=None, dropout=0.0, use_bias=True,
                  output_shape=None, kernel_initializer="glorot_uniform", bias_initializer="zeros",
-                 kernel_regularizer=None, bias_regularizer=None, **kwargs):
+                 kernel_regularizer=None, bias_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.num_heads = positive_int(num_heads, "num_heads")
         self.key_dim = positive_int(key_dim, "key_dim")

@@ -1,7 +1,10 @@
 """The base of all layers, and the symbols that functional models are written with."""
 
+from __future__ import annotations
+
 import inspect
 import re
+from typing import TYPE_CHECKING, Any
 
 from pyggml import _loading, initializers
 from pyggml._forward import build
@@ -9,7 +12,13 @@ from pyggml._graph import Tensor
 from pyggml._random import generator
 from pyggml._variable import Variable
 
-_counts = {}
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+_counts: dict[str, int] = {}
 
 
 def _snake_case(name):
@@ -34,7 +43,7 @@ class Symbol:
     dtype : {"float32", "int32"}
     """
 
-    def __init__(self, shape, dtype, node=None, index=0, name=None):
+    def __init__(self, shape, dtype, node=None, index=0, name=None) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
         self.node = node
@@ -48,12 +57,12 @@ class Symbol:
 class Node:
     """One use of a layer: which symbols went in and which came out."""
 
-    def __init__(self, layer, inputs, nested, arguments):
+    def __init__(self, layer, inputs, nested, arguments) -> None:
         self.layer = layer
         self.inputs = inputs
         self.nested = nested
         self.arguments = arguments
-        self.outputs = []
+        self.outputs: list[Symbol] = []
         self.single = True
 
 
@@ -81,13 +90,13 @@ class Layer:
     3
     """
 
-    def __init__(self, name=None, trainable=True):
+    def __init__(self, name: str | None = None, trainable: bool = True) -> None:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, got {type(name).__name__}")
         self.name = unique_name(_snake_case(type(self).__name__)) if name is None else name
         self.built = False
         self._trainable = bool(trainable)
-        self._own = []
+        self._own: list[tuple[Variable, bool]] = []
 
     # -- what subclasses write -----------------------------------------------------------
 
@@ -141,8 +150,9 @@ class Layer:
 
     # -- weights -------------------------------------------------------------------------
 
-    def add_weight(self, name, shape, initializer="glorot_uniform", trainable=True,
-                   regularizer=None, axes=None, decay=True):
+    def add_weight(self, name: str, shape: Sequence[int], initializer: Any = "glorot_uniform",
+                   trainable: bool = True, regularizer: Any = None,
+                   axes: Sequence[int] | None = None, decay: bool = True) -> Variable:
         """Make a weight.
 
         Parameters
@@ -177,7 +187,7 @@ class Layer:
         return variable
 
     @property
-    def sublayers(self):
+    def sublayers(self) -> list[Layer]:
         """Layers that are attributes of this one, alone or in lists, tuples and dicts."""
         found = []
         for key, value in vars(self).items():
@@ -191,7 +201,7 @@ class Layer:
         return found
 
     @property
-    def weights(self):
+    def weights(self) -> list[Variable]:
         """All weights, those of layers inside included."""
         found = [v for v, _ in self._own]
         for layer in self.sublayers:
@@ -199,7 +209,7 @@ class Layer:
         return found
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[Variable]:
         """The weights that training moves."""
         return [v for v in self.weights if v.trainable]
 
@@ -216,11 +226,11 @@ class Layer:
         for layer in self.sublayers:
             layer.trainable = value
 
-    def get_weights(self, copy=True):
+    def get_weights(self, copy: bool = True) -> list[NDArray[np.float32]]:
         """Return the weights as NumPy arrays; with ``copy=False`` as views on their memory."""
         return [v.numpy(copy) for v in self.weights]
 
-    def set_weights(self, weights):
+    def set_weights(self, weights: Sequence[ArrayLike]) -> None:
         """Set all weights.
 
         Parameters
@@ -235,7 +245,7 @@ class Layer:
         """
         assign_all(self.weights, weights, f"layer {self.name!r}")
 
-    def count_params(self):
+    def count_params(self) -> int:
         """Return the number of elements of all weights."""
         return sum(v.size for v in self.weights)
 

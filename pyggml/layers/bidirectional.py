@@ -44,7 +44,7 @@ class Bidirectional(Layer):
     (None, 16)
     """
 
-    def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
+    def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         for given, what in ((layer, "layer"), (backward_layer, "backward_layer")):
             if not isinstance(given, _Recurrent) and (what == "layer" or given is not None):

@@ -27,7 +27,7 @@ class Dropout(Layer):
     0.5
     """
 
-    def __init__(self, rate, **kwargs):
+    def __init__(self, rate, **kwargs) -> None:
         super().__init__(**kwargs)
         self.rate = float(rate)
         if not 0 <= self.rate < 1:

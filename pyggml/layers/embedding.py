@@ -42,7 +42,7 @@ class Embedding(Layer):
     input_dtype = "int32"
 
     def __init__(self, input_dim, output_dim, embeddings_initializer="uniform",
-                 embeddings_regularizer=None, **kwargs):
+                 embeddings_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.input_dim = positive_int(input_dim, "input_dim")
         self.output_dim = positive_int(output_dim, "output_dim")

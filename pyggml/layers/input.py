@@ -1,12 +1,16 @@
 """The entrance of a model."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from pyggml.layers.base import Layer, Node, Symbol, positive_int
 
 
 class InputLayer(Layer):
     """Holds the shape of an input; made by :func:`Input`."""
 
-    def __init__(self, shape, dtype="float32", name=None):
+    def __init__(self, shape, dtype="float32", name=None) -> None:
         super().__init__(name=name)
         self.shape = tuple(positive_int(n, "shape") for n in shape)
         if len(self.shape) > 3:
@@ -29,7 +33,7 @@ class InputLayer(Layer):
         return {"shape": list(self.shape), "dtype": self.dtype, "name": self.name}
 
 
-def Input(shape, dtype="float32", name=None):
+def Input(shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Symbol:
     """Return the symbol that a model starts from.
 
     Parameters

@@ -136,7 +136,7 @@ class Concatenate(_Merge):
     (None, 7)
     """
 
-    def __init__(self, axis=-1, **kwargs):
+    def __init__(self, axis=-1, **kwargs) -> None:
         super().__init__(**kwargs)
         if isinstance(axis, bool) or not isinstance(axis, int):
             raise TypeError(f"axis must be an integer, got {axis!r}")
@@ -185,7 +185,7 @@ class Dot(_Merge):
 
     exactly_two = True
 
-    def __init__(self, axes, normalize=False, **kwargs):
+    def __init__(self, axes, normalize=False, **kwargs) -> None:
         super().__init__(**kwargs)
         pair = tuple(axes) if isinstance(axes, (tuple, list)) else (axes, axes)
         if len(pair) != 2 or any(isinstance(a, bool) or not isinstance(a, int) for a in pair):

@@ -75,7 +75,7 @@ class BatchNormalization(Layer):
     def __init__(self, axis=1, momentum=None, epsilon=1e-3, center=True, scale=True,
                  beta_initializer="zeros", gamma_initializer="ones",
                  moving_mean_initializer="zeros", moving_variance_initializer="ones",
-                 beta_regularizer=None, gamma_regularizer=None, **kwargs):
+                 beta_regularizer=None, gamma_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         if isinstance(axis, bool) or not isinstance(axis, int):
             raise TypeError(f"axis must be an integer, got {axis!r}")
@@ -285,7 +285,7 @@ class LayerNormalization(_RowNormalization):
 
     def __init__(self, axis=-1, epsilon=1e-3, center=True, scale=True, beta_initializer="zeros",
                  gamma_initializer="ones", beta_regularizer=None, gamma_regularizer=None,
-                 **kwargs):
+                 **kwargs) -> None:
         super().__init__(**kwargs)
         self._set_axes(axis)
         self.epsilon = _epsilon(epsilon)
@@ -361,7 +361,7 @@ class RMSNormalization(_RowNormalization):
     """
 
     def __init__(self, axis=-1, epsilon=1e-6, scale_initializer="ones", scale_regularizer=None,
-                 **kwargs):
+                 **kwargs) -> None:
         super().__init__(**kwargs)
         self._set_axes(axis)
         self.epsilon = _epsilon(epsilon)

@@ -15,7 +15,7 @@ class _Recurrent(Layer):
                  kernel_initializer="glorot_uniform", recurrent_initializer="orthogonal",
                  bias_initializer="zeros", kernel_regularizer=None, recurrent_regularizer=None,
                  bias_regularizer=None, return_sequences=False, return_state=False,
-                 go_backwards=False, **kwargs):
+                 go_backwards=False, **kwargs) -> None:
         super().__init__(**kwargs)
         self.units = positive_int(units, "units")
         self.activation = activations.get(activation)
@@ -212,7 +212,7 @@ class LSTM(_Recurrent):
     n_states = 2
 
     def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True,
-                 *, unit_forget_bias=True, **kwargs):
+                 *, unit_forget_bias=True, **kwargs) -> None:
         super().__init__(units, activation, use_bias, **kwargs)
         self.recurrent_activation = activations.get(recurrent_activation)
         self.unit_forget_bias = bool(unit_forget_bias)
@@ -279,7 +279,7 @@ class GRU(_Recurrent):
     gates = 3
 
     def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True,
-                 *, reset_after=True, **kwargs):
+                 *, reset_after=True, **kwargs) -> None:
         super().__init__(units, activation, use_bias, **kwargs)
         self.recurrent_activation = activations.get(recurrent_activation)
         self.reset_after = bool(reset_after)
