@@ -1,6 +1,6 @@
 """The methods of models that train, measure and predict."""
 
-from pyggml import training
+from pyggml import _fitting, training
 from pyggml._trainer import check_precision
 
 
@@ -115,7 +115,7 @@ class FitMethods:
         >>> len(history.history["loss"])
         3
         """
-        return training.fit(
+        return _fitting.fit(
             self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
             callbacks=callbacks, validation_split=validation_split,
             validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,

@@ -82,12 +82,12 @@ class Display:
                                       mininterval=_interval, file=sys.stderr, **_screen())
             self.due = self.started + _interval
 
-    def batch(self, step, meter):
-        """Show the means so far, if it is time to."""
-        self.done = step + 1
+    def batch(self, done, meter):
+        """Show the means of so many batches, if it is time to."""
+        self.done = done
         if time.perf_counter() >= self.due:
             self.due = time.perf_counter() + _interval
-            self._show(meter.logs())
+            self._show(meter.shown())
 
     def _show(self, logs):
         self.bar.set_postfix_str(self._text(logs), refresh=False)

@@ -44,6 +44,10 @@ class History:
         for key, value in self._rows[-1].items():
             self.history.setdefault(key, []).append(value)
 
+    def rows(self):
+        """Return a list of (epoch, logs), one an epoch."""
+        return [(e, dict(row)) for e, row in zip(self.epoch, self._rows, strict=True)]
+
     def last(self):
         """Return the logs of the last epoch, empty where there is none."""
         return dict(self._rows[-1]) if self._rows else {}
