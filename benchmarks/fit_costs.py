@@ -67,6 +67,9 @@ def loop(rounds):
         for xs, ys in batches:
             trainer.step(xs, ys)
 
+    def ready():
+        yield from batches
+
     names = {
         "bare steps": steps,
         "fit, bar": lambda: model.fit(x, y, verbose=1),
@@ -74,8 +77,8 @@ def loop(rounds):
         "fit, in order": lambda: model.fit(x, y, shuffle=False, verbose=0),
         "fit, callback for every batch": lambda: model.fit(x, y, verbose=0,
                                                            callbacks=[Listener()]),
-        "fit, generator": lambda: model.fit(batches.__iter__, batch_size=BATCH, verbose=0),
-        "fit, one worker": lambda: model.fit(batches.__iter__, batch_size=BATCH, verbose=0,
+        "fit, generator": lambda: model.fit(ready, batch_size=BATCH, verbose=0),
+        "fit, one worker": lambda: model.fit(ready, batch_size=BATCH, verbose=0,
                                              workers=1),
     }
     ratios = alternate(list(names.values()), rounds)

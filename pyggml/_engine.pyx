@@ -453,6 +453,8 @@ cdef class Engine:
                 "weights": {name: v for v, name in by_own.items()},
                 "slots": {by_own[v]: self.slots[v] for v in self.trained},
                 "idle_slots": {by_own[v]: slots for v, slots in self.idle_slots.items()},
+                "untrained": [name for v, name in by_own.items()
+                              if v not in self.slots and v not in self.idle_slots],
                 "gradients": gradients,
             }
             return state if use is None else use(state)
@@ -489,18 +491,20 @@ cdef class Engine:
             weights = state["weights"] or {}
             gradients = state["gradients"]
             _same_names("weights", weights, by_name if weights else {})
-            _same_names("moments", state["slots"], trained)
+            # What was frozen then may not be now, and the other way round.
+            saved = state["slots"] | state["idle_slots"]
+            fresh = set(state["untrained"]) - set(saved)
+            _same_names("moments", {name: None for name in saved if name in trained},
+                        {name: None for name in trained if name not in fresh})
+            _same_names("moments", saved, {name: None for name in by_name if name not in fresh})
             _same_names("gradients", gradients, trained if state["window_rows"] else {})
             for name, source in weights.items():
                 pairs.append((by_name[name], source))
             # Frozen weights keep moments for when they go on.
-            idle = {}
-            for name in state["idle_slots"]:
-                if name not in by_name or name in trained:
-                    raise ValueError(f"the state has moments of {name!r}, which is not frozen")
-                idle[by_name[name]] = _slots(by_name[name], self.optimizer.n_slots)
-            for name, sources in (state["slots"] | state["idle_slots"]).items():
-                own = idle.get(by_name[name]) or self.slots.get(by_name[name], ())
+            slots = {v: self.slots.get(v) or _slots(v, self.optimizer.n_slots)
+                     for v in [by_name[name] for name in saved]}
+            for name, sources in saved.items():
+                own = slots[by_name[name]]
                 if len(sources) != len(own):
                     raise ValueError(f"{name!r} has {len(sources)} moments instead of {len(own)}")
                 pairs += zip(own, sources)
@@ -531,7 +535,10 @@ cdef class Engine:
             if not gradients and self.gradients_sum is not None:
                 for v in self.trained:
                     (<Variable>self.gradients_sum[v]).zero()
-            self.idle_slots = idle
+            self.idle_slots = {v: own for v, own in slots.items() if v not in self.slots}
+            for name in fresh & set(trained):
+                for v in self.slots[trained[name]]:
+                    (<Variable>v).zero()
             self.optimizer.learning_rate = rate
             self.optimizer.weight_decay = state["optimizer"].weight_decay
             self.weight_decay = decay

@@ -48,6 +48,7 @@ def training_record(state, names, tensors, window=False):
         found[key] = {
             name: [record(names, f"optimizer.{i}/{name}", v, tensors) for i, v in enumerate(slots)]
             for name, slots in state[key].items()}
+    found["untrained"] = state["untrained"]
     found["gradients"] = {}
     if window:
         found["gradients"] = {name: record(names, f"gradient/{name}", v, tensors)
@@ -77,6 +78,7 @@ def stored_training(container):
                           for name, items in saved[key].items()}
         state["gradients"] = {name: Stored(container, item)
                               for name, item in saved["gradients"].items()}
+        state["untrained"] = [str(name) for name in saved["untrained"]]
     except FileFormatError:
         raise
     except _broken as error:

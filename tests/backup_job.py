@@ -56,6 +56,12 @@ class Batches:
         return self.x[rows], self.y[rows]
 
 
+def by_batches():
+    batches = Batches()
+    for i in range(len(batches)):
+        yield batches[i]
+
+
 def data():
     rng = np.random.default_rng(7)
     return rng.normal(size=(ROWS, 5)).astype("f4"), rng.normal(size=(ROWS, 2)).astype("f4")
@@ -76,7 +82,7 @@ CASES |= {
     "split": (lambda: network("adam"), {"validation_split": 0.3, "shuffle_before_split": True}),
     "generator": (lambda: network("adam"), {"generator": Noisy, "steps_per_epoch": 13}),
     "sequence": (lambda: network("adam"), {"generator": Batches}),
-    "factory": (lambda: network("adam"), {"generator": lambda: iter(list(Batches()))}),
+    "factory": (lambda: network("adam"), {"generator": by_batches, "steps_per_epoch": 13}),
     "workers": (lambda: network("adam"), {"generator": Batches, "workers": 2}),
 }
 
