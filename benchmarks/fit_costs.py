@@ -19,10 +19,10 @@ import sys
 import time
 
 import numpy as np
+from pyggml._arrays import Rows
 
 import pyggml
 from pyggml import _progress, layers
-from pyggml._arrays import Rows
 
 ROWS, BATCH = 6400, 32
 

@@ -271,8 +271,8 @@ class Streamed:
                 n = feed.n_rows
                 if self.batch_size is not None and n != self.batch_size:
                     raise ValueError(
-                        f"batch {number} of epoch {self.number} from {self.stream.name} has {n} rows, "
-                        f"but batch_size is {self.batch_size}; every batch must be full")
+                        f"batch {number} of epoch {self.number} from {self.stream.name} has {n} "
+                        f"rows, but batch_size is {self.batch_size}; every batch must be full")
                 if self.record > 0:
                     taken = np.arange(min(self.record, n), dtype=np.int64)
                     self.recorded.append([source.gather(taken) for source in feed.x])

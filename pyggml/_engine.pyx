@@ -21,6 +21,7 @@ from pyggml._slot cimport Slot
 from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
+from pyggml._compiled import require_compiled
 from pyggml._forward import Predictor
 from pyggml._locks import together
 from pyggml._random import draw_seed
@@ -596,15 +597,3 @@ def _shared(share, program, names):
                 raise ValueError(f"two trainers in share hold copies of {names[v]!r} of their own")
         locks.append(lock)
     return found, locks
-
-
-def require_compiled(model):
-    """Return what ``compile`` made, or raise for what a trainer cannot take."""
-    from pyggml.models import Model
-
-    if not isinstance(model, Model):
-        raise TypeError(f"model must be a Sequential or a Model, got {type(model).__name__}")
-    if model.compiled is None:
-        raise ValueError(f"model {model.name!r} is not compiled; call model.compile first")
-    model.require_built()
-    return model.compiled

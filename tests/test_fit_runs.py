@@ -38,7 +38,8 @@ def classifier(optimizer, middle=(), **arguments):
 def two_headed():
     inputs = pyggml.Input((6,))
     inner = layers.Dense(5, "tanh")(inputs)
-    model = pyggml.Model(inputs, [layers.Dense(1, name="a")(inner), layers.Dense(4, name="b")(inner)])
+    heads = [layers.Dense(1, name="a")(inner), layers.Dense(4, name="b")(inner)]
+    model = pyggml.Model(inputs, heads)
     model.compile(optimizers.SGD(0.02, momentum=0.9), ["mse", "mae"], loss_weights=[1.0, 0.3],
                   metrics=[["mae"], ["mse"]])
     return model
