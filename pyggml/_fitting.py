@@ -10,6 +10,7 @@ import numpy as np
 from pyggml import _calibration
 from pyggml._batches import Resident, Sliced, Streamed, Weighting, mask_for
 from pyggml._epochs import Epochs
+from pyggml._meter import Meter
 from pyggml._random import generator as global_generator
 from pyggml._random import new_generator
 from pyggml.callbacks import CallbackList
@@ -17,6 +18,7 @@ from pyggml.data import Arrays, Stream, is_stream, unpack
 from pyggml.layers.base import count, positive_int
 from pyggml.training import (
     array_evaluation,
+    batch_size_of,
     check_lazy,
     optional,
     rows_of,
@@ -249,7 +251,7 @@ def _calibrates(model):
 def fit(model, x, y, **options):
     """See :meth:`pyggml.Model.fit`."""
     o = SimpleNamespace(**options)
-    o.batch_size = positive_int(o.batch_size, "batch_size")
+    o.batch_size = batch_size_of(o.batch_size)
     o.epochs = count(o.epochs, "epochs")
     o.initial_epoch = count(o.initial_epoch, "initial_epoch")
     for name in ("steps_per_epoch", "validation_steps", "calibration_steps",
@@ -291,3 +293,20 @@ def fit(model, x, y, **options):
         setup.use_arrays(x, y)
     setup.use_validation()
     return Epochs(setup, callbacks, calibration).run()
+
+
+def train_on_batch(model, x, y, sample_weight, class_weight):
+    """See :meth:`pyggml.Model.train_on_batch`; returns the logs."""
+    model._build_from(x)
+    model.require_compiled()
+    criterion = model.compiled.criterion
+    n = rows_of(model, x)
+    if n == 0:
+        raise ValueError("x has no rows")
+    w = Weighting(criterion, class_weight).apply(y, sample_weight)
+    trainer = model.make_trainer(n, None, mask_for(w, criterion, n))
+    feed = trainer._feed(x, y, w)
+    meter = Meter(trainer.criterion, model.compiled.make_metrics())
+    loss, built = trainer._step_rows(feed, None, 0, n)
+    meter.add(loss, built, feed, None, 0, n, True)
+    return meter.logs()

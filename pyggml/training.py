@@ -14,6 +14,11 @@ from pyggml.data import Arrays, Stream, is_stream
 from pyggml.layers.base import count, positive_int
 
 
+def batch_size_of(value):
+    """Return a batch size; None stands for 32, as in Keras."""
+    return 32 if value is None else positive_int(value, "batch_size")
+
+
 def optional(value, name):
     return None if value is None else positive_int(value, name)
 
@@ -118,7 +123,7 @@ def _repeated(x, n):
 def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None, verbose=0,
              workers=0):
     """See :meth:`pyggml.Model.evaluate`."""
-    size = positive_int(batch_size, "batch_size")
+    size = batch_size_of(batch_size)
     steps = optional(steps, "steps")
     workers = count(workers, "workers")
     if is_stream(x):
@@ -145,9 +150,17 @@ def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None,
 
 # ---- prediction -------------------------------------------------------------------------------
 
-def predict(model, x, batch_size, steps=None, callbacks=None, workers=0):
+def predict(model, x, batch_size, steps=None, callbacks=None, workers=0, verbose=0):
     """See :meth:`pyggml.Model.predict`; returns a list of arrays, one an output."""
-    size = positive_int(batch_size, "batch_size")
+    display = Display(verbose, None)
+    display.begin(None)
+    found = _predict(model, x, batch_size, steps, callbacks, workers, display)
+    display.end(None, {"rows": len(found[0])})
+    return found
+
+
+def _predict(model, x, batch_size, steps, callbacks, workers, display):
+    size = batch_size_of(batch_size)
     steps = optional(steps, "steps")
     workers = count(workers, "workers")
     predictor = None
@@ -162,6 +175,7 @@ def predict(model, x, batch_size, steps=None, callbacks=None, workers=0):
                 hooks.on_predict_batch_begin(step)
                 x = _x_of(batch, model)
                 found.append(predictor.predict(x, size))
+                display.batch(step + 1)
                 hooks.on_predict_batch_end(step, {"outputs": found[-1]})
         hooks.on_predict_end()
         if not found:
@@ -174,7 +188,7 @@ def predict(model, x, batch_size, steps=None, callbacks=None, workers=0):
         arrays = Arrays(model.program, None, x)
         x, _, _ = arrays.packed()
     chunk = None
-    if callbacks or steps is not None:
+    if callbacks or steps is not None or display.verbose:
         chunk = size
     elif arrays is not None and (arrays.lazy or arrays.watch() is not None):
         chunk = -(-1024 // size) * size
@@ -182,7 +196,7 @@ def predict(model, x, batch_size, steps=None, callbacks=None, workers=0):
         return predictor.predict(x, size)
     if arrays is None:
         arrays = Arrays(model.program, None, x)
-    return _predict_slabs(predictor, arrays, size, chunk, steps, hooks)
+    return _predict_slabs(predictor, arrays, size, chunk, steps, hooks, display)
 
 
 def _x_of(batch, model):
@@ -196,7 +210,7 @@ def _x_of(batch, model):
     return batch[0] if labelled else batch
 
 
-def _predict_slabs(predictor, arrays, size, chunk, steps, hooks):
+def _predict_slabs(predictor, arrays, size, chunk, steps, hooks, display):
     n = arrays.n_rows if steps is None else min(arrays.n_rows, steps * size)
     results = None
     hooks.on_predict_begin()
@@ -207,6 +221,7 @@ def _predict_slabs(predictor, arrays, size, chunk, steps, hooks):
         rows = slice(rows.start, min(rows.stop, n))
         part = predictor.predict(arrays.read(rows)[0], size)
         hooks.on_predict_batch_end(step, {"outputs": part})
+        display.batch(step + 1)
         if results is None:
             results = [np.empty((n, *p.shape[1:]), np.float32) for p in part]
         for result, p in zip(results, part, strict=True):
