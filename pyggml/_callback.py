@@ -128,12 +128,17 @@ class CallbackList:
             else:
                 raise TypeError("callbacks must be Callback objects, got "
                                 f"{type(callback).__name__}")
+        # Who saves the states of the others comes after them.
+        self.callbacks.sort(key=lambda c: getattr(c, "comes_last", False))
         self.params = {}
         self._began = []
         # Only what somebody listens to is computed: logs of batches are dear.
         self.begin_hooks = any(_overrides(c, _begin_hooks) for c in self.callbacks)
         self.end_hooks = any(_overrides(c, _end_hooks) for c in self.callbacks)
         self.test_hooks = any(_overrides(c, _test_hooks) for c in self.callbacks)
+        self.reads_logs = any(_overrides(c, _end_hooks) and getattr(c, "reads_logs", True)
+                              for c in self.callbacks)
+        self._pausing = [c for c in self.callbacks if hasattr(c, "_pause")]
         if model is not None or params is not None:
             self.attach(model, {} if params is None else params)
 
@@ -165,6 +170,21 @@ class CallbackList:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+    def go_on(self):
+        """Take over states that were set, where an epoch goes on that had begun before."""
+        for callback in self.callbacks:
+            if hasattr(callback, "_go_on"):
+                callback._go_on()
+
+    def patience(self):
+        """Return how many batches may pass before the next :meth:`pause`."""
+        return min([callback._patience() for callback in self._pausing], default=1 << 40)
+
+    def pause(self, epochs, n):
+        """Tell those who want to know that n batches are done, or with 0 an epoch."""
+        for callback in self._pausing:
+            callback._pause(epochs, n)
 
     def end_after_error(self):
         """Call ``on_train_end`` of those that began; what they raise becomes a warning."""
@@ -281,6 +301,9 @@ class Monitor(Callback):
         self._known = False
 
     def on_epoch_begin(self, epoch, logs=None):
+        self._go_on()
+
+    def _go_on(self):
         # A state that was set before training began takes effect after all was forgotten.
         if self._resumed is not None:
             vars(self).update(self._resumed)

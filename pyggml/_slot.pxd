@@ -20,6 +20,7 @@ cdef class Slot:
     cdef int32_t * labels
     cdef float * data(self) noexcept nogil
     cpdef Rows accept(self, value)
+    cdef bint weighs(self, int64_t n) noexcept nogil
     cdef int64_t put(self, Rows rows, int64_t start, int64_t n,
                      const int64_t * index) noexcept nogil
     cdef int fill(self, Rows rows, int64_t start, int64_t n, const int64_t * index) except -1

@@ -162,6 +162,15 @@ cdef class Slot:
                 raise ValueError(f"{self.name} must be finite and not negative, got {w[i]}")
         return 0
 
+    cdef bint weighs(self, int64_t n) noexcept nogil:
+        """Whether the first n rows of the tensor are weights: finite and not negative."""
+        cdef int64_t i
+        cdef float * w = self.data()
+        for i in range(n * self.row_size):
+            if not (w[i] >= 0 and isfinite(w[i])):
+                return False
+        return True
+
     cdef int64_t put(self, Rows rows, int64_t start, int64_t n,
                      const int64_t * index) noexcept nogil:
         """Copy n accepted rows to the front of the tensor; return a row of a bad label, or -1."""

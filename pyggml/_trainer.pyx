@@ -18,7 +18,7 @@ from pyggml._training cimport ApplyGraph, TrainGraph, clip_gradients
 from pyggml._variable cimport Variable
 
 from pyggml._arrays import check_index
-from pyggml._engine import require_compiled
+from pyggml._compiled import require_compiled
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _rate

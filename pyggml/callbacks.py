@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._backup import BackupAndRestore
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
 from pyggml._progress import Display
 from pyggml.layers.base import count
 from pyggml.schedules import LearningRateScheduler
 
 __all__ = [
-    "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "LambdaCallback",
+    "BackupAndRestore", "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "LambdaCallback",
     "LearningRateScheduler", "ModelCheckpoint", "ProgbarLogger", "ReduceLROnPlateau",
     "TensorBoard", "TerminateOnNaN",
 ]
@@ -341,7 +342,8 @@ class CSVLogger(Callback):
     Notes
     -----
     Columns are ``epoch``, counted from 0, and what the first epoch logs; values that an epoch
-    lacks are left empty. Every line is on its way to the disk when the epoch ends.
+    lacks are left empty. Every line is on its way to the disk when the epoch ends. Where training
+    goes on from a backup, lines that are younger than that are taken away.
     """
 
     def __init__(self, filename, separator=",", append=False) -> None:
@@ -351,19 +353,27 @@ class CSVLogger(Callback):
         self.append = append
         self._file = None
         self._columns = None
+        self._size = None
 
     def on_train_begin(self, logs=None):
         self._columns = None
-        header = None
-        if self.append and os.path.exists(self.filename) and os.path.getsize(self.filename):
-            with open(self.filename, newline="") as f:
-                header = next(csv.reader(f, delimiter=self.separator))
-        self._file = open(  # noqa: SIM115
-            self.filename, "a" if self.append else "w", newline="")
-        if header is not None:
-            self._columns = header
+        self._size = None if self.append else 0
+        # Nothing is lost yet: a backup may say that training goes on.
+        self._file = open(self.filename, "a", newline="")  # noqa: SIM115
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._go_on()
+
+    def _go_on(self):
+        if self._size is not None:
+            self._file.truncate(self._size)
+            self._file.seek(0, os.SEEK_END)
+            self._size = None
 
     def on_epoch_end(self, epoch, logs=None):
+        if self._columns is None and self._file.tell():
+            with open(self.filename, newline="") as f:
+                self._columns = next(csv.reader(f, delimiter=self.separator))
         row = {"epoch": epoch} | dict(logs or {})
         writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
         if self._columns is None:
@@ -377,6 +387,15 @@ class CSVLogger(Callback):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def get_state(self):
+        """Return what a resumed run needs."""
+        size = self._file.tell() if self._size is None else self._size
+        return {"size": size, "columns": self._columns}
+
+    def set_state(self, state):
+        """Go on after the lines that the file had when :meth:`get_state` was called."""
+        self._size, self._columns = state["size"], state["columns"]
 
 
 def _number(value):
@@ -423,7 +442,7 @@ class ProgbarLogger(Callback):
         self._display.begin(epoch)
 
     def on_train_batch_end(self, batch, logs=None):
-        self._display.batch(batch, _Logs(logs or {}))
+        self._display.batch(batch + 1, _Logs(logs or {}))
 
     def on_epoch_end(self, epoch, logs=None):
         self._display.end(epoch, logs or {})
@@ -436,7 +455,7 @@ class _Logs:
     def __init__(self, logs) -> None:
         self._logs = logs
 
-    def logs(self):
+    def shown(self):
         return self._logs
 
 
@@ -499,6 +518,14 @@ class TensorBoard(Callback):
         for writer in self._writers.values():
             writer.close()
         self._writers = {}
+
+    def get_state(self):
+        """Return what a resumed run needs."""
+        return {"step": self._step}
+
+    def set_state(self, state):
+        """Take over :meth:`get_state`'s value."""
+        self._step = state["step"]
 
 
 def _summary_writer():

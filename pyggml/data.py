@@ -8,6 +8,7 @@ everything that hands out batches one after the other.
 import functools
 import inspect
 import mmap
+import warnings
 
 import numpy as np
 
@@ -226,6 +227,8 @@ class _Watch:
     arrays : Arrays
     """
 
+    interval = _looks  # rows
+
     def __init__(self, arrays):
         self.arrays = arrays
         self.rows = 0
@@ -329,6 +332,7 @@ class Stream:
             self.kind = "callable"
         else:
             self.kind = None
+        self.rewound = False
         if self.kind is None:
             raise TypeError(
                 f"{name} must be a callable that returns (x, y), an iterable or iterator of such "
@@ -343,31 +347,65 @@ class Stream:
             return len(self.source)
         return None
 
-    def epoch(self):
-        """Iterate over the batches of one epoch, at most ``steps``; to be closed."""
-        if not self.workers:
-            return self._limited()
-        return self._prefetched()
+    def epoch(self, first=0, begun=None):
+        """Iterate over the batches of one epoch, at most ``steps``; to be closed.
 
-    def _prefetched(self):
-        tasks = Prefetcher(self._tasks(), self.workers)
+        Parameters
+        ----------
+        first : int
+            Number of the batch to go on from. A source whose state was set stands there already.
+            Else batches before it are passed over, except those of a callable or an iterator with
+            ``steps``, which is taken for one without an end.
+        begun : iterator, optional
+            What was returned for this epoch before, from which the first batch may be gone.
+        """
+        rewound, self.rewound = self.rewound, False
+        endless = self.kind in ("callable", "iterator") and self.steps is not None
+        if begun is not None and (rewound or (first and self.kind == "sequence")):
+            begun.close()
+            begun = None
+        if first and endless and not rewound:
+            warnings.warn(f"{self.name} has no get_state and set_state: training goes on with "
+                          "the batches that it gives next", RuntimeWarning, stacklevel=2)
+        drops = 0 if rewound or endless or self.kind == "sequence" else first
+        number = first if rewound or self.kind == "sequence" else 0
+        if begun is None:
+            begun = self._prefetched(number) if self.workers else self._limited(number)
+        if first and endless and not rewound:
+            return _Part(begun, 0, self.steps - first)
+        return begun if not drops else _Part(begun, drops, None)
+
+    def get_state(self):
+        """Return where the source is, if it can tell; threads that run ahead hide it."""
+        if self.workers or not hasattr(self.source, "set_state"):
+            return None
+        return self.source.get_state() if hasattr(self.source, "get_state") else None
+
+    def set_state(self, state):
+        """Let the source go to where it was."""
+        if state is not None and hasattr(self.source, "set_state"):
+            self.source.set_state(state)
+            self.rewound = True
+
+    def _prefetched(self, first):
+        tasks = Prefetcher(self._tasks(first), self.workers)
         try:
             yield from tasks
         finally:
             tasks.close()
 
-    def _limited(self):
-        for task in self._tasks():
+    def _limited(self, first):
+        for task in self._tasks(first):
             yield task()
 
-    def _tasks(self):
-        """Yield functions that return one batch each."""
+    def _tasks(self, first):
+        """Yield functions that return one batch each, from a number on."""
         if self.kind == "sequence":
             n = len(self.source)
-            for i in range(n if self.steps is None else min(n, self.steps)):
+            for i in range(first, n if self.steps is None else min(n, self.steps)):
                 yield functools.partial(self.source.__getitem__, i)
             return
-        left = self.steps
+        left = None if self.steps is None else self.steps - first
         batches = self._iterate()
         while left is None or left > 0:
             try:
@@ -390,6 +428,31 @@ class Stream:
         hook = getattr(self.source, "on_epoch_end", None)
         if callable(hook):
             hook()
+
+
+class _Part:
+    """Batches of an epoch without the first ones, or only so many."""
+
+    def __init__(self, batches, drops, most):
+        self.batches = batches
+        self.drops = drops
+        self.most = most
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        while self.drops:
+            self.drops -= 1
+            next(self.batches)
+        if self.most is not None:
+            if self.most <= 0:
+                raise StopIteration
+            self.most -= 1
+        return next(self.batches)
+
+    def close(self):
+        self.batches.close()
 
 
 class _Calls:

@@ -153,12 +153,13 @@ class Schedule(_RateSetter):
 
     def get_state(self):
         """Return what a resumed run needs."""
-        return {"base": self.base, "period": self._period}
+        return {"base": self.base, "period": self._period, "steps": self._steps}
 
     def set_state(self, state):
         """Take over :meth:`get_state`'s value."""
         self.base = state["base"]
         self._period = state["period"]
+        self._steps = state["steps"]
 
     def __eq__(self, other):
         return type(other) is type(self) and self.get_config() == other.get_config()
@@ -487,12 +488,14 @@ class LearningRateScheduler(_RateSetter):
 
     def get_state(self):
         """Return what a resumed run needs."""
-        return {} if self._inner is None else self._inner.get_state()
+        inner = None if self._inner is None else self._inner.get_state()
+        return {"steps": self._steps, "inner": inner}
 
     def set_state(self, state):
         """Take over :meth:`get_state`'s value."""
+        self._steps = state["steps"]
         if self._inner is not None:
-            self._inner.set_state(state)
+            self._inner.set_state(state["inner"])
 
 
 def _positional(function):

@@ -34,3 +34,29 @@ def test_diabetes_is_predicted_no_worse_than_by_scikit_learn(tmp_path):
     ours, theirs = (float(re.search(rf"^{name}\s+mean squared error +([\d.]+)", result.stdout,
                                     re.MULTILINE).group(1)) for name in ("pyggml", "scikit-learn"))
     assert ours <= theirs
+
+
+def run_plain(name, folder, *arguments, timeout=300):
+    pytest.importorskip("sklearn")
+    result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=folder,
+                            timeout=timeout, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return result.stdout
+
+
+def test_a_file_is_learned_through_a_memory_map_and_removed(tmp_path):
+    printed = run_plain("bigger_than_memory.py", tmp_path, "--gigabytes", "0.05", "--epochs", "2",
+                        "--folder", tmp_path)
+    rows, accuracy = re.search(r"([\d,]+) rows.*accuracy ([\d.]+)", printed, re.DOTALL).groups()
+    assert int(rows.replace(",", "")) * 4 * 24 * 24 == pytest.approx(0.05 * 2**30, rel=1e-3)
+    assert float(accuracy) > 0.8
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_augmentation_by_a_generator_generalises_better(tmp_path):
+    printed = run_plain("generator_augmentation.py", tmp_path)
+    plain, augmented = (float(re.search(rf"^{name} .*accuracy ([\d.]+)", printed,
+                                        re.MULTILINE).group(1))
+                        for name in ("as they are", "augmented"))
+    assert augmented > plain > 0.8
+    assert "300 epochs of 6 batches" in printed
