@@ -119,20 +119,20 @@ cdef struct Spin:
 cdef void spin(void *ctx, int part) noexcept nogil:
     cdef Spin *s = <Spin *>ctx
     cdef double x = part
-    cdef long i
-    for i in range(s.turns):
+    cdef long _
+    for _ in range(s.turns):
         x = x * 0.999 + 1.0
     s.sink[part & 63] = x
 
 
 def region_seconds(int n_parts, int regions, long turns=0):
     """Seconds for so many regions, each part of which turns a loop so often."""
-    cdef int i
+    cdef int _
     cdef Spin s
     s.turns = turns
     begin = time.perf_counter()
     with nogil:
-        for i in range(regions):
+        for _ in range(regions):
             pg_parallel(n_parts, spin if turns else nothing, &s)
     return time.perf_counter() - begin
 
@@ -178,11 +178,11 @@ def gemm_seconds(int ta, int tb, a, b, c, int reps):
     cdef float *pa = fp(a)
     cdef float *pb = fp(b)
     cdef float *pc = fp(c)
-    cdef int i
+    cdef int _
     clock = time.thread_time if pg_get_num_threads() == 1 else time.perf_counter
     begin = clock()
     with nogil:
-        for i in range(reps):
+        for _ in range(reps):
             pg_gemm(ta, tb, m, n, k, 1.0, pa, la, pb, lb, 0.0, pc, n)
     return (clock() - begin) / reps
 

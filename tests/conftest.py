@@ -19,7 +19,7 @@ def threads(request):
 
 
 def assert_close(got, want, rtol=1e-5):
-    """Relative to the size of the array's entries: sums that cancel keep the error of their terms."""
+    """Relative to the largest entry: sums that cancel keep the error of their terms."""
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     assert got.shape == want.shape
     scale = np.max(np.abs(want), initial=0.0)

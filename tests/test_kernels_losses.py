@@ -57,8 +57,8 @@ ROWS = {
     "ce": lambda p, t: -(t * np.log(clip(p / p.sum(1, keepdims=True)))).sum(1),
     "cosine": cosine,
 }
-OPTIONS = {"huber": dict(param0=0.7), "focal": dict(param0=2.0, param1=0.25),
-           "focal_logits": dict(param0=2.0, param1=0.25)}
+OPTIONS = {"huber": {"param0": 0.7}, "focal": {"param0": 2.0, "param1": 0.25},
+           "focal_logits": {"param0": 2.0, "param1": 0.25}}
 
 
 def data(rng, kind, rows, cols):

@@ -56,7 +56,7 @@ def test_rnn(rng, close, threads, kind, after, n, t, k, reverse):
     h0, c0 = rng.normal(size=(2, n, k)).astype(np.float32)
     hseq, c_last = np.empty((n, t, k), np.float32), np.empty((n, k), np.float32)
     ws = np.empty(K.rnn_workspace(kind, hseq.shape), np.float32)
-    options = dict(reset_after=after, reverse=reverse)
+    options = {"reset_after": after, "reverse": reverse}
     K.rnn_forward(kind, xw, u, rbias, h0, c0, hseq, c_last, ws, **options)
 
     wide = {"xw": xw, "u": u, "h0": h0, "c0": c0}

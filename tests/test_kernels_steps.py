@@ -38,9 +38,9 @@ def reference(rule, w, g, s, t, nesterov=0, centered=0, momentum=0.0):
 
 
 CASES = [
-    ("sgd", {}), ("momentum", dict(momentum=0.9)), ("momentum", dict(momentum=0.9, nesterov=1)),
-    ("adam", {}), ("rmsprop", {}), ("rmsprop", dict(momentum=0.9)), ("rmsprop", dict(centered=1)),
-    ("rmsprop", dict(momentum=0.9, centered=1)), ("adagrad", {}), ("lion", {}),
+    ("sgd", {}), ("momentum", {"momentum": 0.9}), ("momentum", {"momentum": 0.9, "nesterov": 1}),
+    ("adam", {}), ("rmsprop", {}), ("rmsprop", {"momentum": 0.9}), ("rmsprop", {"centered": 1}),
+    ("rmsprop", {"momentum": 0.9, "centered": 1}), ("adagrad", {}), ("lion", {}),
 ]
 
 
