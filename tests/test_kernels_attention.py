@@ -28,8 +28,8 @@ def test_embedding_checks_ids():
 
 
 @pytest.mark.parametrize("causal, padded", [(0, False), (1, False), (0, True), (1, True)])
-@pytest.mark.parametrize("b, heads, tq, tk, d", [(1, 1, 1, 1, 1), (2, 3, 7, 7, 5), (2, 4, 17, 33, 8),
-                                                 (3, 2, 64, 64, 16)])
+@pytest.mark.parametrize("b, heads, tq, tk, d", [
+    (1, 1, 1, 1, 1), (2, 3, 7, 7, 5), (2, 4, 17, 33, 8), (3, 2, 64, 64, 16)])
 def test_attention(rng, close, threads, b, heads, tq, tk, d, causal, padded):
     q, dout = rng.normal(size=(2, b, heads, tq, d)).astype(np.float32)
     k, v = rng.normal(size=(2, b, heads, tk, d)).astype(np.float32)
