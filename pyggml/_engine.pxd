@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from pyggml._feed cimport Feed
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph
+from pyggml._training cimport Application, StepParams, TrainGraph
 
 
 cdef class Engine:
@@ -21,8 +21,8 @@ cdef class Engine:
     cdef StepParams params
     cdef object graphs
     cdef TrainGraph main
-    cdef ApplyGraph apply_graph
-    cdef ApplyGraph apply_given
+    cdef Application application
+    cdef Application application_given
     cdef object predictor
     cdef object lock
     cdef readonly int64_t batch_size

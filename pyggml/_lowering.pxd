@@ -40,6 +40,20 @@ cdef extern from "lowering/lowering.h" nogil:
     struct pg_lowered:
         pass
 
+cdef extern from "lowering/stepper.h" nogil:
+    struct pg_stepped:
+        Py_ssize_t n
+        float * w
+        const float * g
+        const float * params
+        float * state[3]
+    struct pg_stepper:
+        int rule
+        int clip
+        double limit
+        double scale
+        int n
+
 
 cdef class Carriers:
     cdef pg_carrier * items
@@ -61,6 +75,15 @@ cdef class Lowered:
     cdef pg_lowered * ptr
     cdef Carriers carriers
     cdef int check(self) except -1
+
+
+cdef class Stepper:
+    cdef pg_stepper data
+    cdef readonly tuple clip
+    cdef int set_clip(self, tuple clip) except -1
+    cdef int take(self, _ggml.ggml_tensor * t) except -1
+    cdef void begin(self) noexcept nogil
+    cdef void step(self, const pg_stepped * t) noexcept nogil
 
 
 cdef class _Function:

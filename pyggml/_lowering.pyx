@@ -8,7 +8,7 @@ import os
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from pyggml cimport _ggml, _kernels
 from pyggml._kernels cimport (
@@ -38,6 +38,18 @@ cdef extern from "lowering/functions.h" nogil:
     void pg_function_batch_norm_fixed(pg_function * f)
     void pg_function_rnn(pg_function * f)
     size_t pg_function_rnn_floats(const pg_rnn * r)
+
+cdef extern from "lowering/stepper.h" nogil:
+    enum:
+        PG_CLIP_NONE
+        PG_CLIP_VALUE
+        PG_CLIP_NORM
+        PG_CLIP_GLOBAL
+    int pg_stepper_init(pg_stepper * s, int n)
+    void pg_stepper_free(pg_stepper * s)
+    void pg_stepper_begin(pg_stepper * s)
+    void pg_stepper_step(pg_stepper * s, const pg_stepped * t)
+    void pg_node_stepper(_ggml.ggml_tensor * dst, int ith, int nth, void * stepper)
 
 cdef extern from "pool.h" nogil:
     int PG_MAX_THREADS
@@ -78,6 +90,20 @@ ACTIVATIONS = {
     "softsign": <int>_kernels.PG_ACT_SOFTSIGN,
     "mish": <int>_kernels.PG_ACT_MISH,
     "exponential": <int>_kernels.PG_ACT_EXPONENTIAL,
+}
+RULES = {
+    "sgd": <int>_kernels.PG_STEP_SGD,
+    "momentum": <int>_kernels.PG_STEP_MOMENTUM,
+    "adamw": <int>_kernels.PG_STEP_ADAM,
+    "rmsprop": <int>_kernels.PG_STEP_RMSPROP,
+    "adagrad": <int>_kernels.PG_STEP_ADAGRAD,
+    "lion": <int>_kernels.PG_STEP_LION,
+}
+CLIPS = {
+    None: <int>PG_CLIP_NONE,
+    "value": <int>PG_CLIP_VALUE,
+    "norm": <int>PG_CLIP_NORM,
+    "global": <int>PG_CLIP_GLOBAL,
 }
 
 pg_init()
@@ -190,6 +216,64 @@ cdef class Carriers:
             if self.items[i].rng is not NULL:
                 self.items[i].rng.seed = seed
                 self.items[i].rng.step = step
+
+
+cdef class Stepper:
+    """The step of an optimizer on several weights, with the clipping of their gradients.
+
+    Parameters
+    ----------
+    rule : str
+        One of RULES.
+    clip : tuple of str or None, float
+        What is clipped, one of CLIPS, and the limit.
+    n : int
+        How many weights.
+    """
+
+    def __cinit__(self, str rule, tuple clip, int n):
+        if rule not in RULES:
+            raise ValueError(f"unknown step rule {rule!r}; known are {', '.join(RULES)}")
+        self.data.rule = RULES[rule]
+        self.data.scale = 1.0
+        self.set_clip(clip)
+        if pg_stepper_init(&self.data, n) != PG_OK:
+            raise MemoryError
+
+    def __dealloc__(self):
+        pg_stepper_free(&self.data)
+
+    cdef int set_clip(self, tuple clip) except -1:
+        kind, limit = clip
+        self.data.clip = CLIPS[kind]
+        self.data.limit = limit
+        self.clip = clip
+        return 0
+
+    cdef int take(self, _ggml.ggml_tensor * t) except -1:
+        """Let a node, whose sources are weight, gradient, parameters and states, step."""
+        cdef _ggml.ggml_init_params params
+        cdef _ggml.ggml_context * scratch
+        cdef _ggml.ggml_tensor * model
+        params.mem_size = 2 * _ggml.ggml_tensor_overhead()
+        params.mem_buffer = NULL
+        params.no_alloc = True
+        scratch = _ggml.ggml_init(params)
+        if scratch is NULL:
+            raise MemoryError
+        model = _ggml.ggml_custom_4d(scratch, _ggml.GGML_TYPE_F32, 1, 1, 1, 1, NULL, 0,
+                                     pg_node_stepper, _ggml.GGML_N_TASKS_MAX, &self.data)
+        t.op = _ggml.GGML_OP_CUSTOM
+        memcpy(t.op_params, model.op_params, sizeof(t.op_params))
+        _ggml.ggml_free(scratch)
+        return 0
+
+    cdef void begin(self) noexcept nogil:
+        """Call before the first weight of every step."""
+        pg_stepper_begin(&self.data)
+
+    cdef void step(self, const pg_stepped * t) noexcept nogil:
+        pg_stepper_step(&self.data, t)
 
 
 cdef class Lowered:
