@@ -1,7 +1,8 @@
 # cython: language_level=3
 """From ggml's nodes to kernels of our own on the CPU.
 
-``PYGGML_LOWERING=0`` in the environment leaves every graph as ggml computes it.
+``PYGGML_LOWERING=0`` in the environment leaves every graph as ggml computes it;
+``PYGGML_LOWERING=-conv,-update`` leaves out some of the rules, whose names are in RULES.
 """
 
 import os
@@ -12,11 +13,27 @@ from libc.string cimport memcpy, memset
 
 from pyggml cimport _ggml, _kernels
 from pyggml._kernels cimport (
-    PG_ENOMEM, PG_OK, pg_dropout_mask, pg_ftz_enter, pg_ftz_leave, pg_init, pg_isa_name, pg_rng,
-    pg_rnn, pg_set_num_threads)
+    PG_ENOMEM, PG_OK, pg_attention, pg_dropout_mask, pg_ftz_enter, pg_ftz_leave, pg_init,
+    pg_isa_name, pg_rng, pg_rnn, pg_set_num_threads)
 
 cdef extern from "lowering/lowering.h" nogil:
     enum:
+        PG_RULE_MATMUL
+        PG_RULE_FUSE
+        PG_RULE_STEP
+        PG_RULE_BIAS
+        PG_RULE_UPDATE
+        PG_RULE_SOFTMAX
+        PG_RULE_ACTIVATION
+        PG_RULE_DROPOUT
+        PG_RULE_LOSS
+        PG_RULE_CONV
+        PG_RULE_POOL
+        PG_RULE_GATHER
+        PG_RULE_LAYER_NORM
+        PG_RULE_BATCH_NORM
+        PG_RULE_RNN
+        PG_RULE_ATTENTION
         PG_RULE_ALL
         PG_CARRY_ACTIVATION
         PG_CARRY_DROPOUT
@@ -38,6 +55,8 @@ cdef extern from "lowering/functions.h" nogil:
     void pg_function_batch_norm_fixed(pg_function * f)
     void pg_function_rnn(pg_function * f)
     size_t pg_function_rnn_floats(const pg_rnn * r)
+    void pg_function_attention(pg_function * f)
+    size_t pg_function_attention_floats(const pg_attention * a)
 
 cdef extern from "lowering/stepper.h" nogil:
     enum:
@@ -91,7 +110,7 @@ ACTIVATIONS = {
     "mish": <int>_kernels.PG_ACT_MISH,
     "exponential": <int>_kernels.PG_ACT_EXPONENTIAL,
 }
-RULES = {
+STEPS = {
     "sgd": <int>_kernels.PG_STEP_SGD,
     "momentum": <int>_kernels.PG_STEP_MOMENTUM,
     "adamw": <int>_kernels.PG_STEP_ADAM,
@@ -106,10 +125,30 @@ CLIPS = {
     "global": <int>PG_CLIP_GLOBAL,
 }
 
+# What may be left out: rewriting of ggml's nodes, and the functions that layers leave to kernels.
+RULES = {
+    "matmul": <int>PG_RULE_MATMUL,
+    "fuse": <int>PG_RULE_FUSE,
+    "step": <int>PG_RULE_STEP,
+    "bias": <int>PG_RULE_BIAS,
+    "update": <int>PG_RULE_UPDATE,
+    "softmax": <int>PG_RULE_SOFTMAX,
+    "activation": <int>PG_RULE_ACTIVATION,
+    "dropout": <int>PG_RULE_DROPOUT,
+    "loss": <int>PG_RULE_LOSS,
+    "conv": <int>PG_RULE_CONV,
+    "pool": <int>PG_RULE_POOL,
+    "gather": <int>PG_RULE_GATHER,
+    "layer_norm": <int>PG_RULE_LAYER_NORM,
+    "batch_norm": <int>PG_RULE_BATCH_NORM,
+    "rnn": <int>PG_RULE_RNN,
+    "attention": <int>PG_RULE_ATTENTION,
+}
+
 pg_init()
 
 cdef int _rules = PG_RULE_ALL
-cdef bint _enabled = os.environ.get("PYGGML_LOWERING", "1") != "0"
+cdef bint _enabled = True
 
 
 def enabled():
@@ -117,11 +156,43 @@ def enabled():
     return _enabled
 
 
-def set_enabled(bint value, int rules=PG_RULE_ALL):
-    """Switch lowering, or some of its rules, for graphs that are made from now on. For tests."""
+cpdef bint on(str rule) except -1:
+    """Whether graphs are lowered by a rule."""
+    return _enabled and (_rules & <int>RULES[rule]) != 0
+
+
+def set_enabled(bint value):
+    """Switch lowering, with all of its rules, for graphs that are made from now on. For tests."""
+    configure("1" if value else "0")
+
+
+def configure(str setting):
+    """Switch lowering for graphs that are made from now on.
+
+    Parameters
+    ----------
+    setting : str
+        As in PYGGML_LOWERING: "0", "1", or names of RULES to leave out, as in "-conv,-update".
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
     global _enabled, _rules
-    _enabled = value
+    cdef int rules = PG_RULE_ALL
+    if setting not in ("", "0", "1"):
+        for word in setting.split(","):
+            name = word.strip()
+            if not name.startswith("-") or name[1:] not in RULES:
+                raise ValueError(f"PYGGML_LOWERING must be 0, 1 or rules to leave out, as in "
+                                 f"-conv,-update, of {', '.join(RULES)}; got {setting!r}")
+            rules &= ~<int>RULES[name[1:]]
+    _enabled = setting != "0"
     _rules = rules
+
+
+configure(os.environ.get("PYGGML_LOWERING", "1"))
 
 
 def isa():
@@ -224,7 +295,7 @@ cdef class Stepper:
     Parameters
     ----------
     rule : str
-        One of RULES.
+        One of STEPS.
     clip : tuple of str or None, float
         What is clipped, one of CLIPS, and the limit.
     n : int
@@ -232,9 +303,9 @@ cdef class Stepper:
     """
 
     def __cinit__(self, str rule, tuple clip, int n):
-        if rule not in RULES:
-            raise ValueError(f"unknown step rule {rule!r}; known are {', '.join(RULES)}")
-        self.data.rule = RULES[rule]
+        if rule not in STEPS:
+            raise ValueError(f"unknown step rule {rule!r}; known are {', '.join(STEPS)}")
+        self.data.rule = STEPS[rule]
         self.data.scale = 1.0
         self.set_clip(clip)
         if pg_stepper_init(&self.data, n) != PG_OK:
@@ -369,6 +440,8 @@ cdef int make_function(pg_function * f, str kind) except -1:
         pg_function_batch_norm_fixed(f)
     elif kind == "rnn":
         pg_function_rnn(f)
+    elif kind == "attention":
+        pg_function_attention(f)
     else:
         raise ValueError(f"no kernel computes {kind!r}")
     return 0
@@ -377,3 +450,8 @@ cdef int make_function(pg_function * f, str kind) except -1:
 cdef size_t rnn_floats(const pg_rnn * r) noexcept nogil:
     """How many floats a recurrent layer leaves for its backward pass."""
     return pg_function_rnn_floats(r)
+
+
+cdef size_t attention_floats(const pg_attention * a) noexcept nogil:
+    """How many floats attention leaves for its backward pass."""
+    return pg_function_attention_floats(a)
