@@ -44,6 +44,7 @@ cdef extern from "lowering/lowering.h" nogil:
     void pg_lowered_free(pg_lowered * lowered)
     int pg_lowered_status(pg_lowered * lowered)
     int pg_lowered_count(const pg_lowered * lowered)
+    int pg_lowered_dead(const pg_lowered * lowered)
 
 cdef extern from "lowering/functions.h" nogil:
     void pg_function_conv(pg_function * f)
@@ -149,6 +150,13 @@ pg_init()
 
 cdef int _rules = PG_RULE_ALL
 cdef bint _enabled = True
+cdef long _kernels_called = 0
+cdef long _left_out = 0
+
+
+def rewritten():
+    """How many nodes of this process became calls of kernels so far, and how many were left out."""
+    return _kernels_called, _left_out
 
 
 def enabled():
@@ -353,11 +361,6 @@ cdef class Lowered:
     def __cinit__(self):
         self.ptr = NULL
 
-    @property
-    def count(self):
-        """Number of nodes that were rewritten."""
-        return 0 if self.ptr is NULL else pg_lowered_count(self.ptr)
-
     cdef int check(self) except -1:
         """Raise what a kernel could not do in the last computation."""
         cdef int status
@@ -377,6 +380,7 @@ cdef class Lowered:
 
 cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers):
     """Rewrite the nodes of a graph; keep the result as long as the graph."""
+    global _kernels_called, _left_out
     cdef Lowered lowered = Lowered()
     lowered.carriers = carriers
     if not _enabled:
@@ -384,6 +388,8 @@ cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carr
     lowered.ptr = pg_lower(compute, kept, carriers.items, carriers.count, _rules)
     if lowered.ptr is NULL:
         raise MemoryError("no memory to lower a graph")
+    _kernels_called += pg_lowered_count(lowered.ptr)
+    _left_out += pg_lowered_dead(lowered.ptr)
     return lowered
 
 

@@ -7,7 +7,7 @@
 
 struct pg_lowered {
     int       status;
-    int       count;
+    int       count, dead;
     pg_note * notes;
 };
 
@@ -131,7 +131,7 @@ static pg_note * set_custom(work * w, struct ggml_tensor * t, ggml_custom_op_t f
 
 /* A node that nothing needs any more becomes a view of something that exists: it takes neither
  * time nor memory, but stays in the graph, whose nodes are counted. */
-static void kill(struct ggml_tensor * t, struct ggml_tensor * existing) {
+static void kill(work * w, struct ggml_tensor * t, struct ggml_tensor * existing) {
     struct ggml_tensor * root = existing->view_src != NULL ? existing->view_src : existing;
     for (int i = 0; i < GGML_MAX_SRC; ++i) {
         t->src[i] = NULL;
@@ -140,6 +140,7 @@ static void kill(struct ggml_tensor * t, struct ggml_tensor * existing) {
     t->src[0]    = existing;
     t->view_src  = root;
     t->view_offs = 0;
+    w->lowered->dead++;
 }
 
 static int is_leaf_f32(const struct ggml_tensor * t) {
@@ -218,9 +219,9 @@ static int fuse_dense(work * w, struct ggml_tensor * t, const pg_carrier * c) {
     }
     note->act      = c->act;
     note->param[0] = c->param[0];
-    kill(product, weight);
-    kill(add, weight);
-    kill(key, weight);
+    kill(w, product, weight);
+    kill(w, add, weight);
+    kill(w, key, weight);
     return 1;
 }
 
@@ -250,13 +251,14 @@ static int fuse_function(work * w, struct ggml_tensor * t, const pg_carrier * c)
     struct ggml_tensor * existing = f->inputs[0];
     for (struct ggml_tensor * dead = t->src[0]; dead != last;) {
         struct ggml_tensor * next = dead->src[0];
-        kill(dead, existing);
+        kill(w, dead, existing);
         dead = next;
     }
     for (int i = 0; i < f->n_sums; ++i) {
-        kill(f->sums[i], existing);
+        kill(w, f->sums[i], existing);
     }
-    kill(f->output, existing);
+    kill(w, f->output, existing);
+    w->lowered->count--;
     f->n_sums = 0;
     f->output = t;
     f->act    = c->act;
@@ -278,7 +280,7 @@ static int lower_function(work * w, struct ggml_tensor * t) {
     const int        back = t->op == GGML_OP_GET_ROWS_BACK;
     ggml_custom_op_t fun  = back ? f->backward[c->act] : f->forward;
     if (!back && t != f->output) {
-        kill(t, f->output);
+        kill(w, t, f->output);
         return 1;
     }
     struct ggml_tensor * src[PG_MAX_INPUTS + 3];
@@ -438,7 +440,7 @@ static int lower_step(work * w, struct ggml_tensor * t) {
                                         states[0], states[1], states[2] };
         note = set_custom(w, t, pg_node_update, 7, src);
         if (note != NULL) {
-            kill(g, t->src[2]);
+            kill(w, g, t->src[2]);
         }
     } else if (stepper != NULL || !(w->rules & PG_RULE_STEP) || !ggml_is_contiguous(g)) {
         return 0;
@@ -485,7 +487,7 @@ static int lower_node(work * w, struct ggml_tensor * t) {
                 return PG_ENOMEM;
             }
             note->act = PG_ACT_LINEAR;
-            kill(product, src[0]);
+            kill(w, product, src[0]);
             return 1;
         }
     }
@@ -515,13 +517,13 @@ static void kill_joints(work * w) {
     for (int i = 0; i < w->n_carriers; ++i) {
         const pg_carrier * c = &w->carriers[i];
         if (c->kind == PG_CARRY_FUNCTION) {
-            kill(c->key, c->function->inputs[0]);
+            kill(w, c->key, c->function->inputs[0]);
             for (int s = 0; c->act == 0 && s < c->function->n_sums; ++s) {
-                kill(c->function->sums[s], c->function->output);
+                kill(w, c->function->sums[s], c->function->output);
             }
         }
         if (c->kind == PG_CARRY_LOSS && c->key != c->extra[0]) {
-            kill(c->key, c->extra[0]);
+            kill(w, c->key, c->extra[0]);
         }
     }
 }
@@ -606,3 +608,5 @@ int pg_lowered_status(pg_lowered * lowered) {
 }
 
 int pg_lowered_count(const pg_lowered * lowered) { return lowered->count; }
+
+int pg_lowered_dead(const pg_lowered * lowered) { return lowered->dead; }
