@@ -18,13 +18,14 @@ from pyggml._feed cimport Feed, Intake, intake_of
 from pyggml._locks cimport Lock
 from pyggml._meter cimport Meter
 from pyggml._slot cimport Slot
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
+from pyggml._training cimport Application, StepParams, TrainGraph
 from pyggml._variable cimport Variable
 
 from pyggml._compiled import require_compiled
 from pyggml._forward import Predictor
 from pyggml._locks import together
 from pyggml._random import draw_seed
+from pyggml._training import clipping
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _within
 
@@ -111,20 +112,18 @@ cdef class Engine:
             self.gradients_sum, self.gradients_given = gradients, None
             self.main = None
             self.graphs.clear()
-            self.apply_graph = self.apply_given = None
+            self.application = self.application_given = None
 
     # -- graphs --------------------------------------------------------------------------
 
     def _use(self):
-        # Where gradients are clipped, all of them are needed before the first step.
-        if self.nbatch_logical == self.batch_size and not self.optimizer.clips:
-            return "step"
-        return "accumulate"
+        return "step" if self.nbatch_logical == self.batch_size else "accumulate"
 
     cdef TrainGraph train_graph(self, int64_t rows, str use):
         """Return the graph for a number of rows; the last few are kept."""
         cdef TrainGraph g
-        key = (rows, use)
+        clip = clipping(self.optimizer)
+        key = (rows, use, clip)
         g = self.graphs.get(key)
         if g is not None and not g.exhausted():
             self.graphs.move_to_end(key)
@@ -137,7 +136,7 @@ cdef class Engine:
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
-                       self.slots, self.params, gradients, self.mode)
+                       clip, self.slots, self.params, gradients, self.mode)
         self.graphs[key] = g
         self.graphs.move_to_end(key)
         while len(self.graphs) > 4:
@@ -146,7 +145,8 @@ cdef class Engine:
 
     cdef TrainGraph main_graph(self):
         """Return the graph of the trainer's own batch size."""
-        if self.main is None or self.main.exhausted():
+        if (self.main is None or self.main.exhausted()
+                or self.main.clip != clipping(self.optimizer)):
             self.main = self.train_graph(self.batch_size, self._use())
         return self.main
 
@@ -346,18 +346,14 @@ cdef class Engine:
 
     cdef int finish_window(self) except -1:
         """Update the weights from the gradients that were added up, if there are any."""
-        cdef double factor
         if self.window_rows == 0:
             return 0
-        if self.apply_graph is None:
-            self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
-                                          self.slots, self.params)
-        factor = <double>self.batch_size / self.window_rows
-        if self.optimizer.clips:
-            clip_gradients(self.optimizer, self.trained, self.gradients_sum, factor)
-            factor = 1
+        if self.application is None:
+            self.application = Application(self.trained, self.gradients_sum, self.optimizer.rule,
+                                           self.slots, self.params)
         self.set_params()
-        self.apply_graph.apply(<float>factor)
+        self.application.apply(<double>self.batch_size / self.window_rows,
+                               clipping(self.optimizer))
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0

@@ -33,6 +33,7 @@ cdef class Graph:
     cdef readonly bint fused
     cdef Carriers carriers
     cdef Lowered lowered
+    cpdef bint carries(self, str name) except -1
     cdef int lower(self) except -1
     cdef readonly list penalties
     cdef list owners

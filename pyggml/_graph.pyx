@@ -238,6 +238,10 @@ cdef class Graph:
         self.awaited = done
         self.updates.append((self.bindings.get(variable, variable), kept))
 
+    cpdef bint carries(self, str name) except -1:
+        """Whether a function is left to kernels: one of the carriers' rules of lowering."""
+        return self.fused and _lowering.on(name)
+
     cdef int lower(self) except -1:
         """Rewrite the nodes to kernels, once the graph is complete."""
         self.lowered = _lowering.lower(self.compute.ptr, self.inputs.ptr, self.carriers)

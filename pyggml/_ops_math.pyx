@@ -190,8 +190,9 @@ def exp(x):
 
 def silu(x):
     """Return ``x * sigmoid(x)``."""
-    if _real(x).graph.fused:
-        return fused_activation(x, "silu")
+    fused = fused_activation(x, "silu")
+    if fused is not None:
+        return fused
     return _named(_unary(_ggml.ggml_silu, x), "silu", x)
 
 
@@ -207,15 +208,17 @@ def cos(x):
 
 def relu(x):
     """Return ``max(x, 0)``; its gradient at 0 is 0."""
-    if _real(x).graph.fused:
-        return fused_activation(x, "relu")
+    fused = fused_activation(x, "relu")
+    if fused is not None:
+        return fused
     return _named(_unary(_ggml.ggml_relu, x), "relu", x)
 
 
 def softplus(x):
     """Return ``log(1 + exp(x))``, without overflow."""
-    if _real(x).graph.fused:
-        return fused_activation(x, "softplus")
+    fused = fused_activation(x, "softplus")
+    if fused is not None:
+        return fused
     # ggml's own loses the tail below -16, where 1 + exp(x) rounds to 1; it is below 1e-7 there.
     return _unary(_ggml.ggml_softplus, x)
 
@@ -223,8 +226,9 @@ def softplus(x):
 def sigmoid(x):
     """Return ``1 / (1 + exp(-x))``, without overflow."""
     cdef Tensor a = _real(x)
-    if a.graph.fused:
-        return fused_activation(a, "sigmoid")
+    fused = fused_activation(a, "sigmoid")
+    if fused is not None:
+        return fused
     if a.requires_grad:  # SIGMOID has no backward pass in ggml: exp(-softplus(-x)) has
         return _named(exp(negative(softplus(negative(a)))), "sigmoid", a)
     return _named(_unary(_ggml.ggml_sigmoid, a), "sigmoid", a)
@@ -233,8 +237,9 @@ def sigmoid(x):
 def tanh(x):
     """Return the hyperbolic tangent."""
     cdef Tensor a = _real(x)
-    if a.graph.fused:
-        return fused_activation(a, "tanh")
+    fused = fused_activation(a, "tanh")
+    if fused is not None:
+        return fused
     if a.requires_grad:  # nor has TANH: 2 sigmoid(2 x) - 1
         return _named(affine(sigmoid(affine(a, 2.0)), 2.0, -1.0), "tanh", a)
     return _named(_unary(_ggml.ggml_tanh, a), "tanh", a)

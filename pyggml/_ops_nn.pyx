@@ -267,8 +267,9 @@ def take(x, indices):
     shape = rows.shape + a.shape[1:]
     if len(shape) > 4:
         raise ValueError(f"indices may have at most 3 axes with the batch, got {rows.shape}")
-    if a.graph.fused:
-        return _fused.gather(a, rows)
+    found = _fused.gather(a, rows)
+    if found is not None:
+        return found
     rows = reshape(rows, (-1,))  # the backward pass wants a matrix and a vector
     a.graph.reserve(1)
     return reshape(
@@ -436,11 +437,9 @@ def conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1),
     bias = _bias(bias, a, k.shape[0])
     if a.shape[1] != k.shape[1]:
         raise ValueError(f"the kernel takes {k.shape[1]} channels, got x of shape {a.shape}")
-    if a.graph.fused:
-        found = _fused.conv2d(a, k, bias, strides, (padding[0][0], padding[1][0]), dilation,
-                              sizes)
-        if found is not None:
-            return found
+    found = _fused.conv2d(a, k, bias, strides, (padding[0][0], padding[1][0]), dilation, sizes)
+    if found is not None:
+        return found
     columns = _columns(a, k, strides, dilation, padding)
     n, height, width, size = columns.shape
     flat = reshape(columns, (-1, size))
@@ -478,11 +477,10 @@ def depthwise_conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilati
     bias = _bias(bias, a, channels * multiplier)
     sizes = _output_sizes(a.shape[2:], k.shape[2:], strides, dilation, padding)
     single = reshape(k, (channels * multiplier, 1) + k.shape[2:])
-    if a.graph.fused:
-        found = _fused.conv2d(a, single, bias, strides, (padding[0][0], padding[1][0]), dilation,
-                              sizes, channels)
-        if found is not None:
-            return found
+    found = _fused.conv2d(a, single, bias, strides, (padding[0][0], padding[1][0]), dilation,
+                          sizes, channels)
+    if found is not None:
+        return found
     a = reshape(transpose(a, (1, 0, 2, 3)), (channels * n, 1, height, width))
     columns = _columns(a, single, strides, dilation, padding)
     _, height, width, size = columns.shape
@@ -542,7 +540,7 @@ def average_pool2d(x, size, strides, padding=((0, 0), (0, 0))):
     """
     cdef Tensor a = _images(x)
     mean = _pool(a, _ggml.GGML_OP_POOL_AVG, size, strides, padding)
-    if a.graph.fused or not any([any(p) for p in padding]):
+    if a.graph.carries("pool") or not any([any(p) for p in padding]):
         return mean
     factors = []
     for n, k, s, (before, _), outputs in zip(a.shape[2:], size, strides, padding, mean.shape[2:]):
@@ -559,11 +557,10 @@ cdef Tensor _pool(Tensor a, _ggml.ggml_op_pool kind, size, strides, padding):
     for k, (before, behind) in zip(size, padding):
         if max(before, behind) >= k:
             raise ValueError(f"padding must be smaller than the window {size}, got {padding}")
-    if a.graph.fused:
-        found = _fused.pool2d(a, "max" if kind == _ggml.GGML_OP_POOL_MAX else "avg", size,
-                              strides, (padding[0][0], padding[1][0]), sizes)
-        if found is not None:
-            return found
+    found = _fused.pool2d(a, "max" if kind == _ggml.GGML_OP_POOL_MAX else "avg", size,
+                          strides, (padding[0][0], padding[1][0]), sizes)
+    if found is not None:
+        return found
     if padding[0][0] != padding[0][1] or padding[1][0] != padding[1][1]:
         lowest = -FLT_MAX if kind == _ggml.GGML_OP_POOL_MAX else 0.0
         a = pad(a, [(0, 0), (0, 0), *padding], lowest)
@@ -585,7 +582,7 @@ def dropout(x, double rate):
         In [0, 1): the share of elements that become 0; the others are scaled up.
     """
     cdef Tensor a = _real(x)
-    if not a.graph.fused:
+    if not a.graph.carries("dropout"):
         return multiply(a, a.graph.mask(a.shape, rate))
     cdef Tensor key = _same(a)
     a.graph.reserve(1)

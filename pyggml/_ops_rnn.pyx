@@ -54,7 +54,8 @@ cdef _result(list outputs, bint return_sequences):
 def _as_one_node(str kind, Tensor xw, Tensor u, bias, states, activations, bint go_backwards,
                  bint return_sequences, bint reset_after=True):
     """The output and the states, or None where the sequence has to be unrolled."""
-    if activations != ((tanh,) if kind == "simple" else (tanh, sigmoid)) or not xw.graph.fused:
+    if not xw.graph.carries("rnn") or activations != (
+            (tanh,) if kind == "simple" else (tanh, sigmoid)):
         return None
     if bias is not None:  # the kernel adds the candidate's; those of z and r go with the inputs
         size = 2 * u.shape[1]

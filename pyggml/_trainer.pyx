@@ -14,12 +14,13 @@ from pyggml._feed cimport Feed, load_batch
 from pyggml._forward cimport ForwardGraph
 from pyggml._graph cimport Tensor
 from pyggml._slot cimport Slot
-from pyggml._training cimport ApplyGraph, TrainGraph, clip_gradients
+from pyggml._training cimport Application, TrainGraph
 from pyggml._variable cimport Variable
 
 from pyggml._arrays import check_index
 from pyggml._compiled import require_compiled
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
+from pyggml._training import clipping
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _rate
 
@@ -296,18 +297,17 @@ cdef class Trainer(Engine):
             if missing or unknown:
                 raise ValueError(f"gradients must have a key for every trainable weight; missing "
                                  f"{missing}, unknown {unknown}")
-            if self.apply_given is None:
+            if self.application_given is None:
                 self.gradients_given = {v: v.clone() for v in self.trained}
-                self.apply_given = ApplyGraph(self.trained, self.gradients_given,
-                                              self.optimizer.rule, self.slots, self.params)
+                self.application_given = Application(
+                    self.trained, self.gradients_given, self.optimizer.rule, self.slots,
+                    self.params)
             for name, v in trained.items():
                 self.gradients_given[v].check(gradients[name])
             for name, v in trained.items():
                 self.gradients_given[v].assign(gradients[name])
-            if self.optimizer.clips:
-                clip_gradients(self.optimizer, self.trained, self.gradients_given, 1.0)
             self.set_params()
-            self.apply_given.apply(1.0)
+            self.application_given.apply(1.0, clipping(self.optimizer))
             self.updates += 1
 
     def _trained(self):
@@ -467,7 +467,7 @@ cdef class Trainer(Engine):
             self.freed = True
             self.main = None
             self.graphs.clear()
-            self.apply_graph = self.apply_given = None
+            self.application = self.application_given = None
             self.predictor = None
             self.bindings = {}
             self.slots = {}

@@ -2,26 +2,19 @@
 """ggml-opt's context: forward, backward and step of one network at one batch size."""
 
 cimport cython
-from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
 from pyggml._locks cimport Lock
-from pyggml._lowering cimport begin_compute, end_compute, fill_mask
+from pyggml._lowering cimport Stepper, begin_compute, end_compute, fill_mask, pg_stepped
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
 from pyggml._forward import build
-
-cdef extern from "_step_rules.h" nogil:
-    _ggml.ggml_custom_op_t pg_step_rule(const char * name)
-    double pg_sum_of_squares(const float * x, int64_t n)
-    void pg_multiply(float * x, int64_t n, double factor)
-    void pg_limit(float * x, int64_t n, float limit)
 
 # A quiet NaN that no computation produces: a loss that still holds it was never written.
 cdef uint32_t _unwritten = 0x7fc0dead
@@ -111,6 +104,8 @@ cdef class TrainGraph:
         The trainer's variables in place of the program's.
     rule : {"adamw", "sgd", "momentum", "rmsprop", "adagrad", "lion"}
         The first two are ggml's.
+    clip : tuple of str or None, float
+        As :func:`clipping` returns it.
     slots : dict of Variable to tuple of Variable
         State of the step rule for each trainable variable.
     params : StepParams
@@ -127,7 +122,7 @@ cdef class TrainGraph:
         self.updates = NULL
 
     def __init__(self, program, criterion, Py_ssize_t batch_size, dict bindings, str rule,
-                 dict slots, StepParams params, dict gradients=None, trained=None):
+                 tuple clip, dict slots, StepParams params, dict gradients=None, trained=None):
         cdef _ggml.ggml_opt_params p
         cdef Tensor first, total
         cdef Graph graph
@@ -157,6 +152,7 @@ cdef class TrainGraph:
 
         self.moves_statistics = True
         self.accumulating = gradients is not None
+        self.clip = clip
         self.targets = gradients
         self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
         first = (<Slot>self.inputs[0]).tensor
@@ -181,7 +177,7 @@ cdef class TrainGraph:
             # The first allocation sets the accumulators to zero; a window may be open.
             held = [g.numpy() for g in gradients.values()]
         else:
-            self._redirect_steps(rule, slots, params)
+            self._redirect_steps(rule, clip, slots, params)
         graph.lower()
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
@@ -207,7 +203,8 @@ cdef class TrainGraph:
             acc.buffer = target.buffer.ptr
         return 0
 
-    cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1:
+    cdef int _redirect_steps(self, str rule, tuple clip, dict slots,
+                             StepParams params) except -1:
         cdef _ggml.ggml_tensor * t
         cdef Tensor alias
         by_pointer = {}
@@ -219,9 +216,41 @@ cdef class TrainGraph:
             if t.op == _ggml.GGML_OP_OPT_STEP_SGD:
                 steps.append(<size_t>t)
             t = _ggml.ggml_get_next_tensor(self.graph.compute.ptr, t)
+        if rule not in ("sgd", "adamw") or clip[0] is not None:
+            # All gradients are computed before the first step, and stay until the last.
+            self.stepper = Stepper(rule, clip, len(steps))
         for address in steps:
             t = <_ggml.ggml_tensor *><size_t>address
-            set_step(self.graph, t, by_pointer[<size_t>t.src[0]], rule, slots, params)
+            self._set_step(t, by_pointer[<size_t>t.src[0]], rule, slots, params)
+        return 0
+
+    cdef int _set_step(self, _ggml.ggml_tensor * t, Variable variable, str rule, dict slots,
+                       StepParams params) except -1:
+        """Make t the optimizer's step on a variable, with the trainer's state and parameters."""
+        cdef Tensor source
+        cdef int i
+        cdef list sources = [self.graph.weight(state) for state in slots[variable]]
+        cdef Tensor numbers = self.graph.weight(params.of(variable))
+        if not _ggml.ggml_is_contiguous(t.src[1]):
+            raise NotImplementedError(
+                f"the gradient of {variable.name!r} does not lie in the order of the weight; "
+                f"multiply the weight by 1 before its axes are permuted")
+        if self.stepper is not None:
+            sources.insert(0, numbers)
+            self.stepper.take(t)
+        elif rule == "sgd":
+            t.op = _ggml.GGML_OP_OPT_STEP_SGD
+        else:
+            sources.append(numbers)
+            t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
+        for i in range(2, _ggml.GGML_MAX_SRC):
+            t.src[i] = NULL
+        for i in range(len(sources)):
+            source = sources[i]
+            t.src[2 + i] = source.ptr
+        if self.stepper is None and rule == "sgd":
+            # SGD's kernel wants exactly two parameters: the rate and the decay.
+            t.src[2] = _head(self.graph, numbers.ptr, 2)
         return 0
 
     cdef bint compute(self, float weight) noexcept nogil:
@@ -235,6 +264,8 @@ cdef class TrainGraph:
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
         self.seed[0] = weight
+        if self.stepper is not None:
+            self.stepper.begin()
         denormals = begin_compute()
         _ggml.ggml_opt_eval(self.opt, NULL)
         _ggml.ggml_opt_alloc(self.opt, True)
@@ -321,47 +352,6 @@ cdef class TrainGraph:
             self.opt = NULL
 
 
-cdef int set_step(Graph graph, _ggml.ggml_tensor * t, Variable variable, str rule, dict slots,
-                  StepParams params) except -1:
-    """Make t a step of ``rule`` on ``variable`` with the trainer's state and parameters."""
-    cdef Tensor source
-    cdef int i = 2
-    cdef Variable chosen = params.of(variable)
-    for state in slots[variable]:
-        source = graph.weight(state)
-        t.src[i] = source.ptr
-        i += 1
-    source = graph.weight(chosen)
-    if rule == "sgd":
-        t.op = _ggml.GGML_OP_OPT_STEP_SGD
-        # SGD's kernel wants exactly two parameters: the rate and the decay.
-        t.src[i] = _head(graph, source.ptr, 2)
-    else:
-        t.src[i] = source.ptr
-        if rule == "adamw":
-            t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
-        else:
-            _make_custom(t, rule)
-    for i in range(i + 1, _ggml.GGML_MAX_SRC):
-        t.src[i] = NULL
-    return 0
-
-
-cdef int _make_custom(_ggml.ggml_tensor * t, str rule) except -1:
-    """Let t call one of our own step rules."""
-    cdef Context scratch = Context(2)
-    cdef _ggml.ggml_tensor * node
-    cdef bytes name = rule.encode()
-    cdef _ggml.ggml_custom_op_t function = pg_step_rule(name)
-    if function is NULL:
-        raise ValueError(f"unknown step rule {rule!r}")
-    node = _ggml.ggml_custom_4d(scratch.ptr, _ggml.GGML_TYPE_F32, 1, 1, 1, 1, &t, 1, function,
-                                _ggml.GGML_N_TASKS_MAX, NULL)
-    t.op = _ggml.GGML_OP_CUSTOM
-    memcpy(t.op_params, node.op_params, sizeof(t.op_params))
-    return 0
-
-
 cdef _ggml.ggml_tensor * _head(Graph graph, _ggml.ggml_tensor * t, int64_t n) except NULL:
     """A leaf over the first n elements of a leaf."""
     cdef _ggml.ggml_tensor * head
@@ -375,9 +365,22 @@ cdef _ggml.ggml_tensor * _head(Graph graph, _ggml.ggml_tensor * t, int64_t n) ex
     return head
 
 
-@cython.no_gc_clear
-cdef class ApplyGraph:
-    """The optimizer's step on gradients that were accumulated or given.
+def clipping(optimizer):
+    """Return what an optimizer clips: None, "value", "norm" or "global", and the limit."""
+    if optimizer.clipvalue is not None:
+        return "value", optimizer.clipvalue
+    if optimizer.clipnorm is not None:
+        return "norm", optimizer.clipnorm
+    if optimizer.global_clipnorm is not None:
+        return "global", optimizer.global_clipnorm
+    return _no_clipping
+
+
+_no_clipping = (None, 0.0)
+
+
+cdef class Application:
+    """The optimizer's step on gradients that were added up or given.
 
     Parameters
     ----------
@@ -387,62 +390,40 @@ cdef class ApplyGraph:
         As for :class:`TrainGraph`.
     """
 
-    def __init__(self, list variables, dict gradients, str rule, dict slots, StepParams params):
-        cdef Graph graph = Graph(1, False, None, 64 + 16 * len(variables), None, True)
-        cdef size_t size = 64 + 16 * len(variables)
-        cdef Tensor weight, gradient
-        cdef _ggml.ggml_tensor * scaled
-        cdef _ggml.ggml_tensor * t
-        self.graph = graph
-        self.factor = graph.input((1,), "float32", "factor")
-        graph.allocate()
-        self.results = Context(0, size, 1)
-        self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
-        for variable in variables:
-            weight = graph.weight(variable)
-            gradient = graph.weight(gradients[variable])
-            scaled = _ggml.ggml_mul(graph.compute.ptr, gradient.ptr, self.factor.ptr)
-            _ggml.ggml_set_param(weight.ptr)
-            t = _ggml.ggml_opt_step_sgd(graph.compute.ptr, weight.ptr, scaled,
-                                        _head(graph, (<Tensor>graph.weight(params.plain)).ptr, 2))
-            set_step(graph, t, variable, rule, slots, params)
-            _ggml.ggml_build_forward_expand(self.cgraph, t)
-        graph.lower()
-        self.scheduler = Scheduler(size, graph.fused)
-        if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
-            raise MemoryError("no memory to apply gradients")
-        graph.seal()
+    def __cinit__(self, list variables, dict gradients, str rule, dict slots, StepParams params):
+        cdef Variable v, held
+        cdef int i, k
+        self.n = len(variables)
+        self.items = <pg_stepped *>calloc(max(self.n, 1), sizeof(pg_stepped))
+        if self.items is NULL:
+            raise MemoryError
+        self.stepper = Stepper(rule, _no_clipping, self.n)
+        self.owners = [params]
+        for i in range(self.n):
+            v = variables[i]
+            held = gradients[v]
+            self.owners += [v, held]
+            self.items[i].n = v.size
+            self.items[i].w = v.data
+            self.items[i].g = held.data
+            self.items[i].params = params.of(v).data
+            for k, held in enumerate(slots[v]):
+                self.owners.append(held)
+                self.items[i].state[k] = held.data
 
-    cdef int apply(self, float factor) except -1:
-        (<float *>self.factor.ptr.data)[0] = factor
-        return self.scheduler.compute(self.cgraph, self.graph.lowered)
+    def __dealloc__(self):
+        free(self.items)
 
-
-cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1:
-    """Multiply gradients by a factor and clip them as the optimizer asks; norms are in double."""
-    cdef Variable g
-    cdef double limit, norm
-    cdef double total = 0
-    if optimizer.clipvalue is not None:
-        limit = optimizer.clipvalue
-        for variable in variables:
-            g = gradients[variable]
-            pg_multiply(g.data, g.size, factor)
-            pg_limit(g.data, g.size, <float>limit)
+    cdef int apply(self, double factor, tuple clip) except -1:
+        """Step by the gradients times a factor, clipped after that."""
+        cdef uint64_t denormals
+        cdef int i
+        self.stepper.set_clip(clip)
+        self.stepper.data.scale = factor
+        with nogil:
+            denormals = begin_compute()
+            self.stepper.begin()
+            for i in range(self.n):
+                self.stepper.step(&self.items[i])
+            end_compute(denormals)
         return 0
-    if optimizer.clipnorm is not None:
-        limit = optimizer.clipnorm
-        for variable in variables:
-            g = gradients[variable]
-            norm = factor * sqrt(pg_sum_of_squares(g.data, g.size))
-            pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
-        return 0
-    limit = optimizer.global_clipnorm
-    for variable in variables:
-        g = gradients[variable]
-        total += pg_sum_of_squares(g.data, g.size)
-    norm = factor * sqrt(total)
-    for variable in variables:
-        g = gradients[variable]
-        pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
-    return 0

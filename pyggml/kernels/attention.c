@@ -18,11 +18,27 @@ typedef struct {
     pg_atomic status;
 } job;
 
-/* Keys that query i sees. */
-static pg_int visible(const pg_attention *a, pg_int batch, pg_int i) {
-    pg_int n = a->lengths ? pg_max(0, pg_min(a->lengths[batch], a->tk)) : a->tk;
-    if (a->causal) n = pg_max(0, pg_min(n, i + a->tk - a->tq + 1));
-    return n;
+/* Keys that query i sees, before padding. */
+static pg_int visible(const pg_attention *a, pg_int i) {
+    return a->causal ? pg_max(0, pg_min(a->tk, i + a->past + 1)) : a->tk;
+}
+
+/* Scores of query i become weights, in their place. */
+static void weigh(const pg_attention *a, pg_int n, pg_int i, float *r) {
+    pg_int seen = visible(a, i);
+    if (a->sees && seen > 0) {
+        const float *m = a->sees + n * a->sees_batch + i * a->sees_row;
+        int any = 0;
+        for (pg_int j = 0; j < seen; j++) { /* a score that no exponential survives */
+            r[j] = m[j] != 0.0f ? r[j] : -3e38f;
+            any |= m[j] != 0.0f;
+        }
+        if (any) {
+            pg_isa->softmax_row(0, seen, r, r);
+            for (pg_int j = 0; j < seen; j++) r[j] = m[j] != 0.0f ? r[j] : 0.0f;
+        } else seen = 0;
+    } else if (seen > 0) pg_isa->softmax_row(0, seen, r, r);
+    memset(r + seen, 0, (size_t)(a->tk - seen) * sizeof(float));
 }
 
 static int product(pg_int m, pg_int n, pg_int k, float alpha, const float *a, pg_int a_rs,
@@ -42,25 +58,21 @@ static void forward_part(void *ctx, int part) {
     for (pg_int u = b; u < e && rc == PG_OK; u++) {
         pg_int n = u / a->heads, h = u % a->heads;
         const float *q = j->q + n * a->q_batch + h * a->q_head;
-        const float *k = j->k + n * a->kv_batch + h * a->kv_head;
-        const float *v = j->v + n * a->kv_batch + h * a->kv_head;
+        const float *k = j->k + n * a->k_batch + h * a->k_head;
+        const float *v = j->v + n * a->v_batch + h * a->v_head;
         float *o = j->out + n * a->o_batch + h * a->o_head;
         float *s = j->probs ? j->probs + u * size : own;
-        rc = product(a->tq, a->tk, a->d, a->scale, q, a->q_row, 1, k, 1, a->kv_row, s, a->tk);
-        for (pg_int i = 0; i < a->tq; i++) {
-            pg_int seen = visible(a, n, i);
-            float *r = s + i * a->tk;
-            if (seen > 0) pg_isa->softmax_row(0, seen, r, r);
-            memset(r + seen, 0, (size_t)(a->tk - seen) * sizeof(float));
-        }
+        rc = product(a->tq, a->tk, a->d, a->scale, q, a->q_row, 1, k, 1, a->k_row, s, a->tk);
+        for (pg_int i = 0; i < a->tq; i++) weigh(a, n, i, s + i * a->tk);
         if (rc == PG_OK)
-            rc = product(a->tq, a->d, a->tk, 1.0f, s, a->tk, 1, v, a->kv_row, 1, o, a->o_row);
+            rc = product(a->tq, a->dv, a->tk, 1.0f, s, a->tk, 1, v, a->v_row, 1, o, a->o_row);
     }
     if (rc != PG_OK) pg_store(&j->status, rc);
 }
 
 static int parts_of(const pg_attention *a) {
-    double work = (double)(a->batch * a->heads) * (double)(a->tq * a->tk) * (double)a->d;
+    double work = (double)(a->batch * a->heads) * (double)(a->tq * a->tk) *
+                  (double)(a->d + a->dv);
     return work < PARALLEL ? 1 : pg_parts(a->batch * a->heads, 1);
 }
 
@@ -81,24 +93,25 @@ static void backward_part(void *ctx, int part) {
     int rc = ds ? PG_OK : PG_ENOMEM;
     for (pg_int u = b; u < e && rc == PG_OK; u++) {
         pg_int n = u / a->heads, h = u % a->heads;
-        pg_int qo = n * a->q_batch + h * a->q_head, ko = n * a->kv_batch + h * a->kv_head;
+        pg_int qo = n * a->q_batch + h * a->q_head, ko = n * a->k_batch + h * a->k_head;
+        pg_int vo = n * a->v_batch + h * a->v_head;
         const float *p = j->probs_in + u * size, *g = j->dout + n * a->o_batch + h * a->o_head;
-        rc = product(a->tk, a->d, a->tq, 1.0f, p, 1, a->tk, g, a->o_row, 1, j->dv + ko, a->kv_row);
+        rc = product(a->tk, a->dv, a->tq, 1.0f, p, 1, a->tk, g, a->o_row, 1, j->dv + vo, a->v_row);
         if (rc == PG_OK)
-            rc = product(a->tq, a->tk, a->d, 1.0f, g, a->o_row, 1, j->v + ko, 1, a->kv_row, ds,
+            rc = product(a->tq, a->tk, a->dv, 1.0f, g, a->o_row, 1, j->v + vo, 1, a->v_row, ds,
                          a->tk);
         if (rc != PG_OK) break;
         for (pg_int i = 0; i < a->tq; i++) {
-            pg_int seen = visible(a, n, i);
+            pg_int seen = visible(a, i);
             float *r = ds + i * a->tk;
-            pg_isa->softmax_backward_row(0, seen, r, p + i * a->tk, r);
+            if (seen > 0) pg_isa->softmax_backward_row(0, seen, r, p + i * a->tk, r);
             memset(r + seen, 0, (size_t)(a->tk - seen) * sizeof(float));
         }
-        rc = product(a->tq, a->d, a->tk, a->scale, ds, a->tk, 1, j->k + ko, a->kv_row, 1, j->dq + qo,
+        rc = product(a->tq, a->d, a->tk, a->scale, ds, a->tk, 1, j->k + ko, a->k_row, 1, j->dq + qo,
                      a->q_row);
         if (rc == PG_OK)
             rc = product(a->tk, a->d, a->tq, a->scale, ds, 1, a->tk, j->q + qo, a->q_row, 1,
-                         j->dk + ko, a->kv_row);
+                         j->dk + ko, a->k_row);
     }
     if (rc != PG_OK) pg_store(&j->status, rc);
 }

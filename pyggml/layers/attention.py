@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from pyggml import initializers, ops, regularizers
+from pyggml import _fused, initializers, ops, regularizers
 from pyggml.layers.base import Layer, Symbol, positive_int
 
 _lowest = -3e38  # a score that no exponential survives, yet finite: a row may hold nothing else
@@ -146,12 +146,16 @@ class MultiHeadAttention(Layer):
             x = ops.add(x, ops.reshape(bias, (rows,)))
         return x
 
-    def _heads(self, x, role, size):
-        """The projection of an input, (batch, heads, time, size)."""
+    def _projection(self, x, role, size):
+        """The projection of an input, (batch, time, heads * size)."""
         if len(x.shape) != 3:
             raise ValueError(f"{role} must have shape (batch, time, features), got {x.shape}")
-        y = self._product(x, role, self.num_heads * size)
-        return ops.transpose(ops.reshape(y, (*x.shape[:2], self.num_heads, size)), (0, 2, 1, 3))
+        return self._product(x, role, self.num_heads * size)
+
+    def _heads(self, x):
+        """A projection as (batch, heads, time, size)."""
+        shape = (*x.shape[:2], self.num_heads, x.shape[2] // self.num_heads)
+        return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
 
     def call(self, inputs, roles=("query", "value", "key"), use_causal_mask=False, array_mask=None,
              training=False):
@@ -160,14 +164,33 @@ class MultiHeadAttention(Layer):
         if key.shape[:2] != value.shape[:2]:
             raise ValueError(f"key and value must have the same time steps, got shapes "
                              f"{key.shape} and {value.shape}")
-        q = ops.affine(self._heads(query, "query", self.key_dim), 1 / math.sqrt(self.key_dim))
-        k = self._heads(key, "key", self.key_dim)
-        v = self._heads(value, "value", self.value_dim)
-        scores = ops.matmul_transposed(q, k)
-        sees = self._mask(given, array_mask, scores)
+        q = self._projection(query, "query", self.key_dim)
+        k = self._projection(key, "key", self.key_dim)
+        v = self._projection(value, "value", self.value_dim)
+        sees = self._mask(given, array_mask, q, k)
+        mixed = None
+        if not (training and self.dropout):
+            mixed = self._as_one_node(q, k, v, sees, use_causal_mask)
+        if mixed is None:
+            mixed = self._composed(q, k, v, sees, use_causal_mask, training)
+        return self._product(mixed, "output", self.output_kernel.shape[2])
+
+    def _as_one_node(self, q, k, v, sees, causal):
+        """All heads side by side, (batch, queries, heads * value_dim), or None without kernels."""
+        if not q.graph.carries("attention"):
+            return None
+        if sees is not None:
+            n, _, queries, _ = sees.shape
+            keys = k.shape[1]
+            sees = ops.reshape(ops.broadcast_to(sees, (n, 1, queries, keys)), (n, queries, keys))
+        return _fused.attention(q, k, v, sees, self.num_heads, 1 / math.sqrt(self.key_dim), causal)
+
+    def _composed(self, q, k, v, sees, causal, training):
+        q, k, v = (self._heads(x) for x in (q, k, v))
+        scores = ops.matmul_transposed(ops.affine(q, 1 / math.sqrt(self.key_dim)), k)
         if sees is not None:
             scores = ops.add(scores, ops.affine(sees, -_lowest, _lowest))
-        if use_causal_mask:
+        if causal:
             scores = ops.mask_future(scores)
         weights = ops.softmax(scores)
         if sees is not None:  # where all scores are the lowest, softmax makes them equal
@@ -175,18 +198,17 @@ class MultiHeadAttention(Layer):
         if training and self.dropout:
             weights = ops.multiply(weights, weights.graph.mask(weights.shape, self.dropout))
         mixed = ops.transpose(ops.matmul(weights, v), (0, 2, 1, 3))
-        mixed = ops.reshape(mixed, (*query.shape[:2], self.num_heads * self.value_dim))
-        return self._product(mixed, "output", self.output_kernel.shape[2])
+        return ops.reshape(mixed, (*mixed.shape[:2], self.num_heads * self.value_dim))
 
-    def _mask(self, given, array_mask, scores):
+    def _mask(self, given, array_mask, q, k):
         """All masks but the causal one, as 0 and 1, shaped to go with the scores."""
-        n, _, queries, keys = scores.shape
+        n, queries, keys = q.shape[0], q.shape[1], k.shape[1]
         masks = []
         if array_mask is not None:
             if array_mask.shape != (queries, keys):
                 raise ValueError(f"attention_mask must have shape {(queries, keys)}, got "
                                  f"{array_mask.shape}")
-            masks.append(ops.reshape(ops.constant(scores, array_mask), (1, 1, queries, keys)))
+            masks.append(ops.reshape(ops.constant(q, array_mask), (1, 1, queries, keys)))
         for role, shapes in (
                 ("attention_mask", {(n, queries, keys): (n, 1, queries, keys),
                                     (n, 1, keys): (n, 1, 1, keys)}),

@@ -1,11 +1,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nodes.h"
+#include "functions.h"
+#include "node_common.h"
+#include "stepper.h"
 
 struct pg_lowered {
     int       status;
-    int       count;
+    int       count, dead;
     pg_note * notes;
 };
 
@@ -129,7 +131,7 @@ static pg_note * set_custom(work * w, struct ggml_tensor * t, ggml_custom_op_t f
 
 /* A node that nothing needs any more becomes a view of something that exists: it takes neither
  * time nor memory, but stays in the graph, whose nodes are counted. */
-static void kill(struct ggml_tensor * t, struct ggml_tensor * existing) {
+static void kill(work * w, struct ggml_tensor * t, struct ggml_tensor * existing) {
     struct ggml_tensor * root = existing->view_src != NULL ? existing->view_src : existing;
     for (int i = 0; i < GGML_MAX_SRC; ++i) {
         t->src[i] = NULL;
@@ -138,6 +140,7 @@ static void kill(struct ggml_tensor * t, struct ggml_tensor * existing) {
     t->src[0]    = existing;
     t->view_src  = root;
     t->view_offs = 0;
+    w->lowered->dead++;
 }
 
 static int is_leaf_f32(const struct ggml_tensor * t) {
@@ -170,27 +173,38 @@ static int is_matrix_product(const struct ggml_tensor * t) {
     return t->op == GGML_OP_MUL_MAT && is_product(t) && t->ne[2] * t->ne[3] == 1;
 }
 
-/* ADD(MUL_MAT(a, b), bias) whose product nothing else uses; returns the product. */
+/* ADD(MUL_MAT(a, b), bias), or of a RESHAPE of the product, which nothing else uses; returns the
+ * product. */
 static struct ggml_tensor * dense_of(const work * w, const struct ggml_tensor * add) {
     if (add->op != GGML_OP_ADD) {
         return NULL;
     }
     struct ggml_tensor * product = add->src[0];
     struct ggml_tensor * bias    = add->src[1];
-    if (!is_matrix_product(product) || only_user(&w->u, product) != add || !is_leaf_f32(bias) ||
-        bias->ne[0] != product->ne[0] || ggml_nelements(bias) != bias->ne[0]) {
+    const struct ggml_tensor * user = add;
+    if (product->op == GGML_OP_RESHAPE && only_user(&w->u, product) == add) {
+        user    = product;
+        product = product->src[0];
+    }
+    if (!is_matrix_product(product) || only_user(&w->u, product) != user || !is_leaf_f32(bias) ||
+        bias->ne[0] != product->ne[0] || bias->ne[0] != add->ne[0] ||
+        ggml_nelements(bias) != bias->ne[0]) {
         return NULL;
     }
     return product;
 }
 
-/* What the key of an activation is a reshape of, if only the activation (and its backward pass,
- * which reads the result instead) needs it. */
-static int fuse_activation(work * w, struct ggml_tensor * t, const pg_carrier * c) {
+/* Whether an activation may be computed where its argument is, which then does not exist: the
+ * backward pass has to do with the result. */
+static int may_fuse(const work * w, const struct ggml_tensor * key, int act) {
+    const int users = n_users(&w->u, key);
+    return key->op == GGML_OP_RESHAPE && (users == 1 || (users == 2 && pg_act_from_y(act)));
+}
+
+static int fuse_dense(work * w, struct ggml_tensor * t, const pg_carrier * c) {
     struct ggml_tensor * key = t->src[0];
     struct ggml_tensor * add = key->src[0];
-    if (key->op != GGML_OP_RESHAPE || add == NULL || only_user(&w->u, add) != key ||
-        !pg_act_from_y(c->act) || n_users(&w->u, key) > 2) {
+    if (only_user(&w->u, add) != key) {
         return 0;
     }
     struct ggml_tensor * product = dense_of(w, add);
@@ -205,9 +219,55 @@ static int fuse_activation(work * w, struct ggml_tensor * t, const pg_carrier * 
     }
     note->act      = c->act;
     note->param[0] = c->param[0];
-    kill(product, weight);
-    kill(add, weight);
-    kill(key, weight);
+    kill(w, product, weight);
+    kill(w, add, weight);
+    kill(w, key, weight);
+    return 1;
+}
+
+/* The function whose last carrier is t. */
+static pg_function * function_ending_in(const work * w, const struct ggml_tensor * t) {
+    for (int i = 0; i < w->n_carriers; ++i) {
+        pg_function * f = w->carriers[i].function;
+        if (f != NULL && (f->n_sums > 0 ? f->sums[f->n_sums - 1] : f->output) == t) {
+            return f;
+        }
+    }
+    return NULL;
+}
+
+/* A convolution whose result only the activation reads, through reshapes. */
+static int fuse_function(work * w, struct ggml_tensor * t, const pg_carrier * c) {
+    struct ggml_tensor * user = t->src[0];
+    struct ggml_tensor * last = user->src[0];
+    while (last->op == GGML_OP_RESHAPE && only_user(&w->u, last) == user) {
+        user = last;
+        last = last->src[0];
+    }
+    pg_function * f = only_user(&w->u, last) == user ? function_ending_in(w, last) : NULL;
+    if (f == NULL || !pg_fuses_activation(f) || f->workspace != NULL) {
+        return 0;
+    }
+    struct ggml_tensor * existing = f->inputs[0];
+    for (struct ggml_tensor * dead = t->src[0]; dead != last;) {
+        struct ggml_tensor * next = dead->src[0];
+        kill(w, dead, existing);
+        dead = next;
+    }
+    for (int i = 0; i < f->n_sums; ++i) {
+        kill(w, f->sums[i], existing);
+    }
+    kill(w, f->output, existing);
+    w->lowered->count--;
+    f->n_sums = 0;
+    f->output = t;
+    f->act    = c->act;
+    f->param  = c->param[0];
+    pg_note * note = set_custom(w, t, f->forward, f->n_inputs, f->inputs);
+    if (note == NULL) {
+        return PG_ENOMEM;
+    }
+    note->function = f;
     return 1;
 }
 
@@ -220,7 +280,7 @@ static int lower_function(work * w, struct ggml_tensor * t) {
     const int        back = t->op == GGML_OP_GET_ROWS_BACK;
     ggml_custom_op_t fun  = back ? f->backward[c->act] : f->forward;
     if (!back && t != f->output) {
-        kill(t, f->output);
+        kill(w, t, f->output);
         return 1;
     }
     struct ggml_tensor * src[PG_MAX_INPUTS + 3];
@@ -287,9 +347,12 @@ static int lower_carrier(work * w, struct ggml_tensor * t) {
                 note->rng = c->rng;
             }
         } else if (forward) {
-            const int fused = w->rules & PG_RULE_FUSE ? fuse_activation(w, t, c) : 0;
-            if (fused != 0) {
-                return fused;
+            if ((w->rules & PG_RULE_FUSE) && may_fuse(w, key, c->act)) {
+                int fused = fuse_dense(w, t, c);
+                fused = fused == 0 ? fuse_function(w, t, c) : fused;
+                if (fused != 0) {
+                    return fused;
+                }
             }
             struct ggml_tensor * src[1] = { key };
             note = set_custom(w, t, pg_node_act, 1, src);
@@ -347,34 +410,51 @@ static int lower_carrier(work * w, struct ggml_tensor * t) {
 #define UPDATE_FROM (1 << 20)
 
 static int lower_step(work * w, struct ggml_tensor * t) {
-    const int adam = t->op == GGML_OP_OPT_STEP_ADAMW;
-    if (!adam && t->op != GGML_OP_OPT_STEP_SGD) {
+    struct ggml_tensor * params;
+    struct ggml_tensor * states[3] = { NULL, NULL, NULL };
+    const pg_stepper *   stepper   = NULL;
+    int rule;
+    if (t->op == GGML_OP_OPT_STEP_ADAMW) {
+        rule      = PG_STEP_ADAM;
+        params    = t->src[4];
+        states[0] = t->src[2];
+        states[1] = t->src[3];
+    } else if (t->op == GGML_OP_OPT_STEP_SGD) {
+        rule   = PG_STEP_SGD;
+        params = t->src[2];
+    } else if (t->op == GGML_OP_CUSTOM && params_of(t).fun == pg_node_stepper) {
+        stepper = params_of(t).userdata;
+        rule    = stepper->rule;
+        params  = t->src[2];
+        memcpy(states, t->src + 3, sizeof(states));
+    } else {
         return 0;
     }
     struct ggml_tensor * g = t->src[1];
-    if (!ggml_is_contiguous(g) || !ggml_is_contiguous(t)) {
-        return 0;
-    }
-    struct ggml_tensor * params = t->src[adam ? 4 : 2];
-    struct ggml_tensor * m = adam ? t->src[2] : NULL;
-    struct ggml_tensor * v = adam ? t->src[3] : NULL;
     pg_note * note;
-    if ((w->rules & PG_RULE_UPDATE) && (w->rules & PG_RULE_MATMUL) && g->op == GGML_OP_OUT_PROD &&
+    if ((w->rules & PG_RULE_UPDATE) && (w->rules & PG_RULE_MATMUL) &&
+        (stepper == NULL || stepper->clip <= PG_CLIP_VALUE) && g->op == GGML_OP_OUT_PROD &&
         is_product(g) && g->ne[2] * g->ne[3] == 1 && only_user(&w->u, g) == t &&
         ggml_nelements(g) >= UPDATE_FROM) {
-        struct ggml_tensor * src[6] = { g->src[0], g->src[1], t->src[0], params, m, v };
-        note = set_custom(w, t, pg_node_update, adam ? 6 : 4, src);
+        struct ggml_tensor * src[7] = { g->src[0], g->src[1], t->src[0], params,
+                                        states[0], states[1], states[2] };
+        note = set_custom(w, t, pg_node_update, 7, src);
         if (note != NULL) {
-            kill(g, t->src[2]);
+            kill(w, g, t->src[2]);
         }
+    } else if (stepper != NULL || !(w->rules & PG_RULE_STEP) || !ggml_is_contiguous(g)) {
+        return 0;
     } else {
-        struct ggml_tensor * src[5] = { t->src[0], g, params, m, v };
-        note = set_custom(w, t, pg_node_step, adam ? 5 : 3, src);
+        struct ggml_tensor * src[6] = { t->src[0], g, params, states[0], states[1], states[2] };
+        note = set_custom(w, t, pg_node_step, 6, src);
     }
     if (note == NULL) {
         return PG_ENOMEM;
     }
-    note->act = adam ? PG_STEP_ADAM : PG_STEP_SGD;
+    note->act = rule;
+    if (stepper != NULL && stepper->clip == PG_CLIP_VALUE) {
+        note->param[0] = (float) stepper->limit;
+    }
     return 1;
 }
 
@@ -407,7 +487,7 @@ static int lower_node(work * w, struct ggml_tensor * t) {
                 return PG_ENOMEM;
             }
             note->act = PG_ACT_LINEAR;
-            kill(product, src[0]);
+            kill(w, product, src[0]);
             return 1;
         }
     }
@@ -437,13 +517,13 @@ static void kill_joints(work * w) {
     for (int i = 0; i < w->n_carriers; ++i) {
         const pg_carrier * c = &w->carriers[i];
         if (c->kind == PG_CARRY_FUNCTION) {
-            kill(c->key, c->function->inputs[0]);
+            kill(w, c->key, c->function->inputs[0]);
             for (int s = 0; c->act == 0 && s < c->function->n_sums; ++s) {
-                kill(c->function->sums[s], c->function->output);
+                kill(w, c->function->sums[s], c->function->output);
             }
         }
         if (c->kind == PG_CARRY_LOSS && c->key != c->extra[0]) {
-            kill(c->key, c->extra[0]);
+            kill(w, c->key, c->extra[0]);
         }
     }
 }
@@ -492,7 +572,7 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
     }
     kill_joints(&w);
     order_gradients(&w, compute);
-    if (status == PG_OK && (rules & PG_RULE_STEP)) {
+    if (status == PG_OK && (rules & (PG_RULE_STEP | PG_RULE_UPDATE))) {
         status = for_all(&w, compute, lower_step);
     }
     if (status == PG_OK) {
@@ -528,3 +608,5 @@ int pg_lowered_status(pg_lowered * lowered) {
 }
 
 int pg_lowered_count(const pg_lowered * lowered) { return lowered->count; }
+
+int pg_lowered_dead(const pg_lowered * lowered) { return lowered->dead; }
