@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._runtime cimport Buffer, Context, Scheduler
 
 
 cdef class ForwardGraph:
@@ -10,6 +10,7 @@ cdef class ForwardGraph:
     cdef Scheduler scheduler
     cdef Context results
     cdef _ggml.ggml_cgraph * cgraph
+    cdef Buffer memory
     cdef readonly list inputs
     cdef readonly list outputs
     cdef readonly object loss

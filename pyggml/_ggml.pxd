@@ -196,6 +196,7 @@ cdef extern from "ggml.h" nogil:
                                     ggml_tensor ** grad_accs)
     ggml_cgraph * ggml_new_graph_custom(ggml_context * ctx, size_t size, bint grads)
     ggml_cgraph * ggml_graph_dup(ggml_context * ctx, ggml_cgraph * cgraph, bint force_grads)
+    ggml_tensor * ggml_graph_get_grad(const ggml_cgraph * cgraph, const ggml_tensor * node)
     int ggml_graph_n_nodes(ggml_cgraph * cgraph)
     ggml_tensor * ggml_graph_node(ggml_cgraph * cgraph, int i)
     size_t ggml_graph_overhead_custom(size_t size, bint grads)

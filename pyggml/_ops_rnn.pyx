@@ -112,7 +112,6 @@ def simple_rnn_sequence(xw, recurrent_kernel, h0=None, *, activation, go_backwar
     for x in _steps(z, go_backwards):
         h = activation(add(x, matmul_transposed(h, u)))
         outputs.append(h)
-        h.graph.milestones.append(h)
     return _result(outputs, return_sequences), [h]
 
 
@@ -151,7 +150,6 @@ def lstm_sequence(xw, recurrent_kernel, h0=None, c0=None, *, activation, recurre
                 multiply(recurrent_activation(i), activation(g)))
         h = multiply(recurrent_activation(o), activation(c))
         outputs.append(h)
-        h.graph.milestones.append(h)
     return _result(outputs, return_sequences), [h, c]
 
 
@@ -217,5 +215,4 @@ def gru_sequence(xw, recurrent_kernel, recurrent_bias=None, h0=None, *, activati
             candidate = activation(add(xh, matmul_transposed(multiply(r, h), u_last)))
         h = add(candidate, multiply(z, subtract(h, candidate)))
         outputs.append(h)
-        h.graph.milestones.append(h)
     return _result(outputs, return_sequences), [h]

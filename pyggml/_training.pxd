@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._large cimport LargeGraph
 from pyggml._lowering cimport Carriers
 from pyggml._runtime cimport Buffer, Context, Scheduler
 from pyggml._variable cimport Variable
@@ -34,6 +35,7 @@ cdef class TrainGraph:
     cdef readonly object loss
     cdef Scheduler scheduler
     cdef _ggml.ggml_opt_context_t opt
+    cdef LargeGraph large
     cdef float * loss_value
     cdef float * seed
     cdef readonly dict targets
@@ -44,6 +46,8 @@ cdef class TrainGraph:
     cdef int n_updates
     cdef bint accumulating
     cdef public bint moves_statistics
+    cdef int _build_static(self, str rule, dict slots, StepParams params) except -1
+    cdef int _build_large(self, size_t size, str rule, dict slots, StepParams params) except -1
     cdef int _redirect_gradients(self, dict gradients) except -1
     cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1
     cdef float evaluate(self, float weight) except? -1

@@ -150,8 +150,7 @@ class SimpleRNN(_Recurrent):
     Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=h)``;
     output (batch, units) or (batch, time, units). Weights: ``kernel`` (features, units),
     ``recurrent_kernel`` (units, units), ``bias`` (units,). With tanh, sequences of any length
-    are trained on the CPU as one node. With another activation they are unrolled, and one too long
-    for ggml-opt's graph is refused when a trainer is made; it is predicted all the same.
+    are trained on the CPU as one node; with another activation, as operations step by step.
 
     Examples
     --------
@@ -197,9 +196,8 @@ class LSTM(_Recurrent):
     Input (batch, time, features), called as ``layer(x)`` or ``layer(x, initial_state=[h, c])``;
     output (batch, units) or (batch, time, units). Weights: ``kernel`` (features, 4 * units),
     ``recurrent_kernel`` (units, 4 * units), ``bias`` (4 * units,). With tanh and sigmoid,
-    sequences of any length are trained on the CPU as one node. With other activations they are
-    unrolled, and one too long for ggml-opt's graph is refused when a trainer is made; it is
-    predicted all the same.
+    sequences of any length are trained on the CPU as one node; with other activations, as
+    operations step by step.
 
     Examples
     --------
@@ -265,9 +263,8 @@ class GRU(_Recurrent):
     output (batch, units) or (batch, time, units). Weights, with gates in the order z, r, h:
     ``kernel`` (features, 3 * units), ``recurrent_kernel`` (units, 3 * units), ``bias`` (2, 3 *
     units), or (3 * units,) without ``reset_after``. With tanh and sigmoid,
-    sequences of any length are trained on the CPU as one node. With other activations they are
-    unrolled, and one too long for ggml-opt's graph is refused when a trainer is made; it is
-    predicted all the same.
+    sequences of any length are trained on the CPU as one node; with other activations, as
+    operations step by step.
 
     Examples
     --------
