@@ -29,7 +29,8 @@ def read():
     names = sorted(topics)
     test = set(names[::10])
     parts = ["\n".join(topics[n] for n in names if (n in test) == held) for held in (False, True)]
-    characters = sorted(c for c in set(parts[0]) if parts[0].count(c) >= 20) + ["\N{WHITE SQUARE}"]
+    common = sorted(c for c in set(parts[0]) if parts[0].count(c) >= 20)
+    characters = [*common, "\N{WHITE SQUARE}"]
     place = {c: i for i, c in enumerate(characters)}
     rare = len(characters) - 1
     return *(np.array([place.get(c, rare) for c in part], np.int32) for part in parts), characters

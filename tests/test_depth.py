@@ -224,7 +224,7 @@ def test_more_gaps_in_memory_than_ggml_plans_for_are_planned():
             def call(self, x):
                 kept = []
                 for n in range(1, 1201):
-                    wide = ops.sin(ops.broadcast_to(ops.reshape(x, (x.shape[0], 1)), (x.shape[0], 16 * n)))
+                    wide = ops.sin(ops.broadcast_to(x, (x.shape[0], 16 * n)))
                     kept.append(ops.sum(ops.cos(wide), -1, keepdims=True))
                 total = kept[-1]
                 for t in reversed(kept[:-1]):

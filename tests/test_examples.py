@@ -15,8 +15,8 @@ def run_example(name, tmp_path, *arguments, timeout=120):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "picture.png"
     result = subprocess.run(
-        [sys.executable, EXAMPLES / name, "--output", picture, *arguments], cwd=tmp_path, timeout=timeout,
-        capture_output=True, text=True, check=False)
+        [sys.executable, EXAMPLES / name, "--output", picture, *arguments],
+        cwd=tmp_path, timeout=timeout, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-4000:]
     assert picture.read_bytes().startswith(b"\x89PNG")
     return result

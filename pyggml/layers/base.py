@@ -312,3 +312,13 @@ def count(value, name):
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     return value
+
+
+def share(value, name):
+    """Return value as a float in [0, 1), or raise TypeError or ValueError that names it."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    value = float(value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}")
+    return value
