@@ -158,6 +158,7 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_scale(ggml_context * ctx, ggml_tensor * a, float s)
     ggml_tensor * ggml_scale_bias(ggml_context * ctx, ggml_tensor * a, float s, float b)
     ggml_tensor * ggml_cont(ggml_context * ctx, ggml_tensor * a)
+    ggml_tensor * ggml_cast(ggml_context * ctx, ggml_tensor * a, ggml_type type)
     ggml_tensor * ggml_get_rows(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     ggml_tensor * ggml_reshape_4d(ggml_context * ctx, ggml_tensor * a, int64_t ne0, int64_t ne1,
                                   int64_t ne2, int64_t ne3)

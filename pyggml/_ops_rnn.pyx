@@ -11,8 +11,8 @@ from pyggml._graph cimport Tensor, _real
 from pyggml._variable cimport Variable
 
 from pyggml import _fused
-from pyggml._graph import (
-    absolute, add, affine, multiply, reshape, sigmoid, step, subtract, tanh, transpose)
+from pyggml._graph import reshape, transpose
+from pyggml._ops_math import absolute, add, affine, multiply, sigmoid, step, subtract, tanh
 from pyggml._ops_nn import flip, matmul_transposed, pad, slice, split, stack
 
 
