@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph
 from pyggml._locks cimport Lock
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._runtime cimport Buffer, Context, Scheduler
 
 
 cdef class ForwardGraph:
@@ -11,6 +11,7 @@ cdef class ForwardGraph:
     cdef Scheduler scheduler
     cdef Context results
     cdef _ggml.ggml_cgraph * cgraph
+    cdef Buffer memory
     cdef readonly list inputs
     cdef readonly list outputs
     cdef readonly object loss

@@ -15,6 +15,7 @@ from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Graph, Tensor
 from pyggml._locks cimport Lock
+from pyggml._plan cimport expand, place
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
@@ -73,11 +74,10 @@ cdef class ForwardGraph:
         size = 2 * self.graph.capacity
         self.results = Context(0, size, 1)
         self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
-        for out in self.graph.milestones + self.outputs:
-            _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
-        if self.loss is not None:
-            out = self.loss.total
-            _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
+        for out in self.outputs + ([] if self.loss is None else [self.loss.total]):
+            expand(self.cgraph, out.ptr)
+        if _ggml.ggml_graph_n_nodes(self.cgraph) > _ggml.GGML_DEFAULT_GRAPH_SIZE:
+            self.memory = place(self.cgraph)
         self.scheduler = Scheduler(size, self.graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
@@ -92,7 +92,8 @@ cdef class ForwardGraph:
     @property
     def nbytes(self):
         """Bytes that the graph holds beside the weights."""
-        return self.graph.buffer.nbytes + self.scheduler.nbytes
+        planned = 0 if self.memory is None else self.memory.nbytes
+        return self.graph.buffer.nbytes + self.scheduler.nbytes + planned
 
 
 cdef class Predictor:

@@ -40,7 +40,6 @@ cdef class Graph:
     cdef readonly list constants
     cdef readonly dict zero_tensors
     cdef readonly list updates
-    cdef readonly list milestones
     cdef Tensor awaited
     cdef public object taps
     cdef bint consumed  # by ggml-opt, which adds its own nodes

@@ -119,7 +119,6 @@ cdef class Graph:
         self.constants = []
         self.zero_tensors = {}
         self.updates = []
-        self.milestones = []  # nodes on the way, so that ggml's recursion over a graph stays short
         self.awaited = None
         self.taps = None
         self.inputs = Context(capacity)
@@ -254,8 +253,7 @@ cdef class Graph:
         """
         self.owners = list(self.aliases) + [self.bindings.get(v, v) for v in self.aliases]
         self.owners += [v for v, _ in self.updates]
-        for held in (self.aliases, self.masks, self.penalties, self.zero_tensors, self.updates,
-                     self.milestones):
+        for held in (self.aliases, self.masks, self.penalties, self.zero_tensors, self.updates):
             held.clear()
         self.awaited = self.taps = None
         return 0

@@ -6,7 +6,7 @@ import math
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
-from pyggml._graph cimport Tensor, _contiguous, _real
+from pyggml._graph cimport Tensor, _contiguous, _real, _tensor
 from pyggml._variable cimport Variable
 
 from pyggml._fused import fused_activation
@@ -166,6 +166,26 @@ def step(x):
     cdef Tensor result = _unary(_ggml.ggml_step, x)
     result.requires_grad = False
     return result
+
+
+def to_float(x):
+    """Return a tensor of indices as numbers; without gradient.
+
+    Parameters
+    ----------
+    x : Tensor of int32 or float32
+
+    Returns
+    -------
+    Tensor of float32
+        Exact up to 2**24.
+    """
+    cdef Tensor a = _tensor(x)
+    if a.dtype == "float32":
+        return a
+    a.graph.reserve(1)
+    return a.graph.wrap(_ggml.ggml_cast(a.graph.compute.ptr, a.ptr, _ggml.GGML_TYPE_F32), a.shape,
+                        False)
 
 
 def square(x):

@@ -2,8 +2,9 @@ from libc.stdint cimport int64_t, uint64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._large cimport LargeGraph
 from pyggml._lowering cimport Carriers, Stepper, pg_stepped
-from pyggml._runtime cimport Scheduler
+from pyggml._runtime cimport Buffer, Context, Scheduler
 from pyggml._variable cimport Variable
 
 
@@ -35,6 +36,7 @@ cdef class TrainGraph:
     cdef Scheduler scheduler
     cdef Stepper stepper  # None where ggml's own nodes step
     cdef _ggml.ggml_opt_context_t opt
+    cdef LargeGraph large
     cdef float * loss_value
     cdef float * seed
     cdef readonly dict targets
@@ -46,6 +48,10 @@ cdef class TrainGraph:
     cdef bint accumulating
     cdef readonly tuple clip
     cdef public bint moves_statistics
+    cdef int _build_static(self, str rule, tuple clip, dict slots,
+                           StepParams params) except -1
+    cdef int _build_large(self, size_t size, str rule, tuple clip, dict slots,
+                          StepParams params) except -1
     cdef int _redirect_gradients(self, dict gradients) except -1
     cdef int _redirect_steps(self, str rule, tuple clip, dict slots,
                              StepParams params) except -1

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""ggml-opt's context: forward, backward and step of one network at one batch size."""
+"""Forward, backward and step of one network at one batch size, by ggml-opt where it has room."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
+from pyggml._large cimport LargeGraph, measure
 from pyggml._locks cimport Lock
 from pyggml._lowering cimport Stepper, begin_compute, end_compute, fill_mask, pg_stepped
 from pyggml._runtime cimport Context, Scheduler
@@ -21,6 +22,14 @@ cdef uint32_t _unwritten = 0x7fc0dead
 
 # Gradients are accumulated by windows of any length, so ggml-opt's own period never ends.
 cdef int64_t _endless = 1 << 30
+
+cdef size_t _static_room = _ggml.GGML_DEFAULT_GRAPH_SIZE
+
+
+def set_static_room(size_t n=_ggml.GGML_DEFAULT_GRAPH_SIZE):
+    """Choose how large a graph may be that ggml-opt is to hold, 2048 at most. For tests."""
+    global _static_room
+    _static_room = min(n, <size_t>_ggml.GGML_DEFAULT_GRAPH_SIZE)
 
 
 cdef class StepParams:
@@ -53,47 +62,24 @@ cdef _ggml.ggml_opt_optimizer_params _legal_params(void * userdata) noexcept nog
     return _ggml.ggml_opt_get_default_optimizer_params(NULL)
 
 
-cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
-    """Refuse what ggml-opt's static graphs cannot hold: it would end the process."""
-    cdef Context scratch = Context(8 * graph.capacity, 8 * graph.capacity, 3)
-    cdef size_t size = 8 * graph.capacity
-    cdef _ggml.ggml_cgraph * forward = _ggml.ggml_new_graph_custom(scratch.ptr, size, True)
-    cdef _ggml.ggml_cgraph * backward
-    cdef _ggml.ggml_tensor * loss = _ggml.ggml_sum(scratch.ptr, total)
-    cdef Tensor t
-    _ggml.ggml_set_loss(loss)
-    for t in graph.milestones:
-        _ggml.ggml_build_forward_expand(forward, t.ptr)
-    _ggml.ggml_build_forward_expand(forward, loss)
-    nodes = _ggml.ggml_graph_n_nodes(forward)
-    if nodes > _ggml.GGML_DEFAULT_GRAPH_SIZE:
-        raise NotImplementedError(
-            f"this network takes {nodes} operations forward alone; ggml-opt's static graphs hold "
-            f"{<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} with the backward pass")
-    backward = _ggml.ggml_graph_dup(scratch.ptr, forward, True)
-    _ggml.ggml_build_backward_expand(scratch.ptr, backward, NULL)
-    nodes = _ggml.ggml_graph_n_nodes(backward) + len(graph.variables)
-    leaves = 5 * len(graph.aliases) + graph_inputs(graph) + 16
-    if nodes + leaves > _ggml.GGML_DEFAULT_GRAPH_SIZE:
-        raise NotImplementedError(
-            f"training this network takes {nodes} operations and {leaves} tensors; ggml-opt's "
-            f"static graphs hold {<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} together")
-    return 0
-
-
-def graph_inputs(Graph graph):
-    """Count the input tensors of a graph."""
-    cdef int n = 0
-    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(graph.inputs.ptr)
-    while t is not NULL:
-        n += 1
-        t = _ggml.ggml_get_next_tensor(graph.inputs.ptr, t)
-    return n
+def _prepare(Graph graph, Tensor total):
+    """Refuse a loss that nothing can be trained with; return the size of the training graph."""
+    if not graph.variables:
+        raise ValueError("the model has no trainable weights that its loss depends on")
+    if not total.requires_grad:
+        raise ValueError("the loss does not depend on any trainable weight")
+    if total.shape != (1,):
+        raise ValueError(f"the loss must have shape (1,), got {total.shape}")
+    if graph.awaited is not None:
+        total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
+    return measure(graph, total.ptr)
 
 
 @cython.no_gc_clear
 cdef class TrainGraph:
-    """The training graph of a network for one batch size, held by ggml-opt.
+    """The training graph of a network for one batch size.
+
+    ggml-opt holds it, unless it is larger than ggml-opt's static graphs can be.
 
     Parameters
     ----------
@@ -123,30 +109,20 @@ cdef class TrainGraph:
 
     def __init__(self, program, criterion, Py_ssize_t batch_size, dict bindings, str rule,
                  tuple clip, dict slots, StepParams params, dict gradients=None, trained=None):
-        cdef _ggml.ggml_opt_params p
-        cdef Tensor first, total
         cdef Graph graph
+        cdef size_t size
 
         def make(Graph graph):
             inputs = program.make_inputs(graph)
             outputs = program.run(graph, [slot.tensor for slot in inputs], True)
-            return inputs, criterion.build(graph, outputs)
+            loss = criterion.build(graph, outputs)
+            return inputs, loss, _prepare(graph, loss.total)
 
         self.graph, built = build(make, batch_size, True, bindings, trained)
-        self.inputs, self.loss = built
+        self.inputs, self.loss, size = built
         graph = self.graph
         self.carriers = graph.carriers
-        total = self.loss.total
-        if not graph.variables:
-            raise ValueError("the model has no trainable weights that its loss depends on")
-        if not total.requires_grad:
-            raise ValueError("the loss does not depend on any trainable weight")
-        if total.shape != (1,):
-            raise ValueError(f"the loss must have shape (1,), got {total.shape}")
         graph.allocate()
-        if graph.awaited is not None:
-            total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
-        _check_size(graph, total.ptr)
         self._list_masks()
         self._list_updates()
 
@@ -154,8 +130,20 @@ cdef class TrainGraph:
         self.accumulating = gradients is not None
         self.clip = clip
         self.targets = gradients
+        if size > _static_room:
+            self._build_large(size, rule, clip, slots, params)
+        else:
+            self._build_static(rule, clip, slots, params)
+        graph.seal()
+
+    cdef int _build_static(self, str rule, tuple clip, dict slots,
+                           StepParams params) except -1:
+        """Let ggml-opt build the graphs, and put our own state and parameters in place."""
+        cdef _ggml.ggml_opt_params p
+        cdef Graph graph = self.graph
+        cdef Tensor first = (<Slot>self.inputs[0]).tensor
+        cdef Tensor total = self.loss.total
         self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
-        first = (<Slot>self.inputs[0]).tensor
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
         p.inputs = first.ptr
@@ -173,18 +161,48 @@ cdef class TrainGraph:
         self.seed = <float *>_ggml.ggml_opt_grad_acc(
             self.opt, _ggml.ggml_opt_loss(self.opt)).data
         if self.accumulating:
-            self._redirect_gradients(gradients)
+            self._redirect_gradients(self.targets)
             # The first allocation sets the accumulators to zero; a window may be open.
-            held = [g.numpy() for g in gradients.values()]
+            held = [g.numpy() for g in self.targets.values()]
         else:
             self._redirect_steps(rule, clip, slots, params)
         graph.lower()
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
         if self.accumulating:
-            for g, value in zip(gradients.values(), held):
+            for g, value in zip(self.targets.values(), held):
                 g.assign(value)
-        graph.seal()
+        return 0
+
+    cdef int _build_large(self, size_t size, str rule, tuple clip, dict slots,
+                          StepParams params) except -1:
+        """Build what ggml-opt would build, where its graphs are too small."""
+        cdef Graph graph = self.graph
+        cdef LargeGraph large = LargeGraph(graph, self.loss.total, size, self.targets)
+        cdef Tensor alias
+        cdef _ggml.ggml_tensor * gradient
+        cdef _ggml.ggml_tensor * head
+        self.large = large
+        if not self.accumulating:
+            alias = graph.weight(params.plain)
+            head = _head(graph, alias.ptr, 2)
+            steps = []
+            for alias in list(graph.aliases.values()):
+                if not alias.requires_grad:
+                    continue
+                gradient = _ggml.ggml_graph_get_grad(large.cgraph, alias.ptr)
+                if gradient is not NULL:  # else the loss does not depend on it
+                    steps.append(<size_t>_ggml.ggml_opt_step_sgd(
+                        graph.compute.ptr, alias.ptr, gradient, head))
+            self._redirect_steps(rule, clip, slots, params)
+            for address in steps:
+                _ggml.ggml_build_forward_expand(large.cgraph, <_ggml.ggml_tensor *><size_t>address)
+        graph.lower()
+        self.scheduler = Scheduler(size, graph.fused)
+        large.plan(self.scheduler)
+        self.loss_value = large.loss.data
+        self.seed = large.seed.data
+        return 0
 
     cdef int _redirect_gradients(self, dict gradients) except -1:
         """Let ggml-opt's accumulators lie in the trainer's memory, shared by batch sizes."""
@@ -267,8 +285,11 @@ cdef class TrainGraph:
         if self.stepper is not None:
             self.stepper.begin()
         denormals = begin_compute()
-        _ggml.ggml_opt_eval(self.opt, NULL)
-        _ggml.ggml_opt_alloc(self.opt, True)
+        if self.opt is not NULL:
+            _ggml.ggml_opt_eval(self.opt, NULL)
+            _ggml.ggml_opt_alloc(self.opt, True)
+        else:
+            _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.large.cgraph)
         end_compute(denormals)
         memcpy(&bits, self.loss_value, sizeof(float))
         if bits == _unwritten:
@@ -342,7 +363,8 @@ cdef class TrainGraph:
     @property
     def nbytes(self):
         """Bytes that the graph holds beside weights and moments."""
-        return self.graph.buffer.nbytes + self.scheduler.nbytes
+        planned = 0 if self.large is None else self.large.memory.nbytes
+        return self.graph.buffer.nbytes + self.scheduler.nbytes + planned
 
     def __dealloc__(self):
         free(self.masks)

@@ -237,12 +237,46 @@ class Orthogonal(Initializer):
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
 
+class Identity(Initializer):
+    """``gain`` times the identity matrix; what is no square of it is 0.
+
+    Parameters
+    ----------
+    gain : float
+
+    Raises
+    ------
+    ValueError
+        The weight does not have two axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import initializers
+    >>> initializers.Identity(2.0)((2, 3), np.random.default_rng(0)).tolist()
+    [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
+    """
+
+    def __init__(self, gain=1.0):
+        super().__init__()
+        self.gain = gain
+
+    def draw(self, shape, rng):
+        if len(shape) != 2:
+            raise ValueError(f"Identity needs two axes, got shape {shape}")
+        return self.gain * np.eye(*shape)
+
+    def get_config(self):
+        return {"gain": self.gain}
+
+
 _classes = {
     "zeros": Zeros, "ones": Ones, "constant": Constant, "random_normal": RandomNormal,
     "random_uniform": RandomUniform, "truncated_normal": TruncatedNormal,
     "variance_scaling": VarianceScaling, "glorot_uniform": GlorotUniform,
     "glorot_normal": GlorotNormal, "he_uniform": HeUniform, "he_normal": HeNormal,
     "lecun_uniform": LecunUniform, "lecun_normal": LecunNormal, "orthogonal": Orthogonal,
+    "identity": Identity,
 }
 
 

@@ -34,6 +34,7 @@ from pyggml._ops_math import (
     subtract,
     sum,
     tanh,
+    to_float,
 )
 from pyggml._ops_nn import (
     average_pool2d,
@@ -65,7 +66,8 @@ __all__ = [
     "matmul", "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean", "minimum",
     "multiply", "negative", "pad", "relu", "repeat", "reshape", "rms_normalize", "sigmoid",
     "sign", "silu", "simple_rnn_sequence", "sin", "slice", "softmax", "softplus", "split",
-    "spread", "sqrt", "square", "stack", "step", "subtract", "sum", "take", "tanh", "transpose",
+    "spread", "sqrt", "square", "stack", "step", "subtract", "sum", "take", "tanh", "to_float",
+    "transpose",
 ]
 
 

@@ -124,7 +124,25 @@ class Layer:
         """Return the shape, with None for the batch, that comes out for an input shape.
 
         The default runs :meth:`call` on a graph that is thrown away.
+
+        Parameters
+        ----------
+        input_shape : tuple, or list of tuple for several inputs
+            With None for the batch.
+
+        Returns
+        -------
+        tuple, or list of tuple for several outputs
         """
+        return self._traced_shape(input_shape, {})
+
+    def _output_shape(self, input_shape, arguments):
+        """Return the shape for a call with arguments."""
+        if type(self).compute_output_shape is Layer.compute_output_shape:
+            return self._traced_shape(input_shape, arguments)
+        return self.compute_output_shape(input_shape)
+
+    def _traced_shape(self, input_shape, arguments):
         many = isinstance(input_shape, list)
         shapes = input_shape if many else [input_shape]
         dtypes = getattr(self, "_shape_dtypes", ["float32"] * len(shapes))
@@ -132,7 +150,7 @@ class Layer:
         def make(graph):
             tensors = [graph.input((graph.batch_size, *shape[1:]), dtype)
                        for shape, dtype in zip(shapes, dtypes, strict=True)]
-            return self._run(graph, tensors if many else tensors[0], {})
+            return self._run(graph, tensors if many else tensors[0], dict(arguments))
 
         _, result = build(make, 3, False, {})
         if isinstance(result, (list, tuple)):
@@ -269,7 +287,7 @@ class Layer:
         shapes = [s.shape for s in symbols]
         self._shape_dtypes = [s.dtype for s in symbols]
         self._ensure_built(shapes if nested else shapes[0])
-        shape = self.compute_output_shape(shapes if nested else shapes[0])
+        shape = self._output_shape(shapes if nested else shapes[0], arguments)
         node = Node(self, symbols, nested, arguments)
         node.single = not isinstance(shape, list)
         for i, s in enumerate([shape] if node.single else shape):
@@ -321,4 +339,14 @@ def count(value, name):
     value = value.__index__()
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
+    return value
+
+
+def share(value, name):
+    """Return value as a float in [0, 1), or raise TypeError or ValueError that names it."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    value = float(value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}")
     return value
