@@ -23,6 +23,9 @@ from pyggml._snapshot import Snapshot, check_precision, move, statistics
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _rate
 
+# Rows that batch norm statistics are computed from.
+_CALIBRATION_ROWS = 1024
+
 
 @cython.no_gc_clear
 cdef class Trainer(Engine):
@@ -367,17 +370,22 @@ cdef class Trainer(Engine):
 
         Parameters
         ----------
-        x : array_like of shape (n, ...), or list or dict of them
-            Up to 1024 rows are used. Weights, moments and counters stay as they are; without
-            batch norm nothing happens.
+        x : array_like of shape (n, ...), list or dict of them, or iterator or generator
+            Up to 1024 rows are used; of a generator, which gives batches of any number of rows
+            (or tuples that begin with x), as many batches as hold them. Weights, moments and
+            counters stay as they are; without batch norm nothing happens. Running averages
+            (layers with a momentum) are replaced too; frozen statistics are not.
 
         Raises
         ------
         ValueError
             ``x`` has no rows.
         """
+        from pyggml._calibration import calibrate, gather
+
         cdef ForwardGraph g
         cdef Slot slot
+        x = gather(self.program, x, _CALIBRATION_ROWS)  # a generator may step this trainer
         with self.lock:
             self.alive()
             g = self.predictor.graph(1)
@@ -386,9 +394,7 @@ cdef class Trainer(Engine):
                     raise ValueError(f"{slot.name} has no rows")
             if not _batch_norms(self.program.layers):
                 return
-            from pyggml._calibration import calibrate
-
-            calibrate(self.program, self.bindings, x, max_rows=1024)
+            calibrate(self.program, self.bindings, x, max_rows=_CALIBRATION_ROWS, averages=True)
 
     # -- state ---------------------------------------------------------------------------
 
