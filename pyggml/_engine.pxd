@@ -32,7 +32,7 @@ cdef class Engine:
     cdef int64_t updates
     cdef int64_t window_rows
     cdef uint64_t seed
-    cdef bint freed
+    cdef readonly bint freed
     cdef bint warned
     cdef int alive(self) except -1
     cdef TrainGraph train_graph(self, int64_t rows, str use)

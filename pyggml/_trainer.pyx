@@ -19,6 +19,7 @@ from pyggml._variable cimport Variable
 
 from pyggml._arrays import check_index
 from pyggml._engine import require_compiled
+from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _rate
@@ -130,6 +131,7 @@ cdef class Trainer(Engine):
             self.alive()
             g = self.main_graph()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
+            self.alive()  # reading the arrays may have run anything
             loss = self.run(g, self.batch_size)
         return loss
 
@@ -189,6 +191,7 @@ cdef class Trainer(Engine):
             index = check_index(idx, feed.n_rows, "idx")
             losses = np.empty(index.shape[0])
             feed.check_rows(g.inputs, g.loss, index)
+            self.alive()
             self.run_many(g, feed, index, losses)
         return losses
 
@@ -261,6 +264,7 @@ cdef class Trainer(Engine):
             for v in self.trained:
                 (<Variable>g.targets[v]).zero()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
+            self.alive()
             g.draw_masks(self.seed, self.steps)
             g.evaluate(1.0)
             return {name: (<Variable>g.targets[v]).numpy() for name, v in self._trained().items()}
@@ -299,6 +303,7 @@ cdef class Trainer(Engine):
                                               self.optimizer.rule, self.slots, self.params)
             for name, v in trained.items():
                 self.gradients_given[v].check(gradients[name])
+                self.alive()
             for name, v in trained.items():
                 self.gradients_given[v].assign(gradients[name])
             if self.optimizer.clips:
@@ -361,6 +366,53 @@ cdef class Trainer(Engine):
         whole = {self.names[v] for v in statistics(self.program)}
         move(lock, current, whole, *_target_of(target), tau)
 
+    def restore(self, source):
+        """Go back to the weights of a snapshot, with a fresh optimizer.
+
+        For a training that met a NaN, or that went astray: weights and statistics become those of
+        the source, bit for bit; moments are 0, gradients of an unfinished window are forgotten,
+        and ``n_updates`` is 0, so that bias correction, and a schedule in the optimizer, begin
+        anew. The learning rate that was set, and ``n_steps``, stay. To go back with the moments
+        as they were, use :meth:`save_checkpoint`.
+
+        Parameters
+        ----------
+        source : Snapshot, Trainer or Model
+            With the same weights by name and shape.
+
+        Raises
+        ------
+        ValueError
+            Other weights. Nothing has changed then.
+        RuntimeError
+            The source or the trainer was freed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pyggml
+        >>> model = pyggml.Sequential([pyggml.Input((4,)), pyggml.layers.Dense(1)])
+        >>> model.compile(optimizer="adam", loss="mse")
+        >>> x, y = np.ones((8, 4), np.float32), np.ones((8, 1), np.float32)
+        >>> with pyggml.Trainer(model, batch_size=8) as trainer:
+        ...     good, first = trainer.snapshot(), trainer.step(x, y)
+        ...     trainer.restore(good)
+        ...     trainer.step(x, y) == first
+        True
+        """
+        cdef Variable v
+        lock, own = self._target()
+        source_lock, weights = _target_of(source)
+        with Locks([lock, source_lock]):
+            self.alive()
+            move(source_lock, weights, set(), lock, own, 1.0)
+            for slots in [*self.slots.values(), *self.idle_slots.values()]:
+                for v in slots:
+                    v.zero()
+            self._discard_window()
+            self.updates = 0
+            self.warned = False
+
     def _target(self):
         lock, weights = self._shared_weights()
         return lock, {self.names[v]: bound for v, bound in weights.items()}
@@ -392,6 +444,7 @@ cdef class Trainer(Engine):
             for slot, value in zip(g.inputs, self.program.split_inputs(x)):
                 if slot.accept(value).n_rows == 0:
                     raise ValueError(f"{slot.name} has no rows")
+            self.alive()
             if not _batch_norms(self.program.layers):
                 return
             calibrate(self.program, self.bindings, x, max_rows=_CALIBRATION_ROWS, averages=True)
