@@ -68,7 +68,6 @@ def check(owners):
     def predict(i):
         owner, numbers = owners[i % len(owners)], wanted[i % len(owners)]
         for n in np.random.default_rng(i).permutation(np.arange(300) % 50 + 1):
-            start = n % 7
             if not np.array_equal(owner.predict(x[:n]), numbers[n]):
                 wrong.append((i, n))
         left[0] -= 1
