@@ -1,8 +1,12 @@
 """Exact statistics for batch normalisation, from data."""
 
+import contextlib
+
 import numpy as np
 
 from pyggml._forward import Predictor
+from pyggml.data import Stream, is_stream
+from pyggml.layers.normalization import SMALLEST_VARIANCE
 
 
 class _Tapped:
@@ -86,6 +90,41 @@ def _only_set_by_calibration(layer):
     return layer.momentum is None and not layer.freeze_stats
 
 
+def gather(program, x, max_rows):
+    """Return arrays as they are, and batches of a generator put together.
+
+    Parameters
+    ----------
+    program : Program
+    x : array_like, list or dict of them, or stream of batches
+        Of a batch that is a tuple, the first item counts.
+    max_rows : int
+        No more batches are taken than hold so many rows.
+
+    Raises
+    ------
+    ValueError
+        A stream without any row.
+    """
+    if not is_stream(x):
+        return x
+    parts, rows = [], 0
+    with contextlib.closing(Stream(x, "x").epoch()) as batches:
+        for batch in batches:
+            part = [np.asarray(value) for value in program.split_inputs(
+                batch[0] if isinstance(batch, tuple) else batch)]
+            if any(not value.shape for value in part):
+                raise ValueError("a batch of x must have rows, got a scalar")
+            parts.append(part)
+            rows += len(part[0])
+            if rows >= max_rows:
+                break
+    if rows == 0:
+        raise ValueError("x has no rows")
+    whole = [np.concatenate(values) for values in zip(*parts, strict=True)]
+    return whole if len(whole) > 1 else whole[0]
+
+
 def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
     """Set the moving statistics of batch normalisation to those of data.
 
@@ -142,7 +181,8 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
         if not (np.isfinite(moments.mean).all() and np.isfinite(moments.variance).all()):
             raise ValueError(f"the statistics of layer {layer.name!r} are not finite")
         found[layer.moving_mean].assign(moments.mean)
-        found[layer.moving_variance].assign(moments.variance)
+        if moments.n > 1:  # one element has no variance
+            found[layer.moving_variance].assign(moments.variance + SMALLEST_VARIANCE)
     for layer in layers:
         for v in (layer.moving_mean, layer.moving_variance):
             bindings.get(v, v).assign(found[v].numpy(copy=False))

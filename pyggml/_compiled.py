@@ -14,11 +14,20 @@ class Compiled:
         self.loss_weights = loss_weights
         self.metrics = metrics_given
         self.criterion = None
-        self.trainer = None
+        self._trainer = None
         self.training_state = None  # of a file, until there is a trainer to take it
 
     def __getstate__(self):
-        return vars(self) | {"trainer": None, "training_state": None}
+        return vars(self) | {"_trainer": None, "training_state": None}
+
+    @property
+    def trainer(self):
+        """The trainer that ``fit`` runs on: None before the first, and after its ``free()``."""
+        return None if self._trainer is None or self._trainer.freed else self._trainer
+
+    @trainer.setter
+    def trainer(self, value):
+        self._trainer = value
 
     def fit_to(self, program):
         """Match the arguments with the outputs of a program."""

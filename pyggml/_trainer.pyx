@@ -19,10 +19,14 @@ from pyggml._variable cimport Variable
 
 from pyggml._arrays import check_index
 from pyggml._compiled import require_compiled
+from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
 from pyggml._training import clipping
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _rate
+
+# Rows that batch norm statistics are computed from.
+_CALIBRATION_ROWS = 1024
 
 
 @cython.no_gc_clear
@@ -129,6 +133,7 @@ cdef class Trainer(Engine):
             self.alive()
             g = self.main_graph()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
+            self.alive()  # reading the arrays may have run anything
             loss = self.run(g, self.batch_size)
         finally:
             self.lock.give()
@@ -190,6 +195,7 @@ cdef class Trainer(Engine):
             index = check_index(idx, feed.n_rows, "idx")
             losses = np.empty(index.shape[0])
             feed.check_rows(g.inputs, g.loss, index)
+            self.alive()
             self.run_many(g, feed, index, losses)
         return losses
 
@@ -265,6 +271,7 @@ cdef class Trainer(Engine):
             for v in self.trained:
                 (<Variable>g.targets[v]).zero()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
+            self.alive()
             g.draw_masks(self.seed, self.steps)
             g.evaluate(1.0)
             return {name: (<Variable>g.targets[v]).numpy() for name, v in self._trained().items()}
@@ -304,6 +311,7 @@ cdef class Trainer(Engine):
                     self.params)
             for name, v in trained.items():
                 self.gradients_given[v].check(gradients[name])
+                self.alive()
             for name, v in trained.items():
                 self.gradients_given[v].assign(gradients[name])
             self.set_params()
@@ -364,6 +372,53 @@ cdef class Trainer(Engine):
         whole = {self.names[v] for v in statistics(self.program)}
         move(lock, current, whole, *_target_of(target), tau)
 
+    def restore(self, source):
+        """Go back to the weights of a snapshot, with a fresh optimizer.
+
+        For a training that met a NaN, or that went astray: weights and statistics become those of
+        the source, bit for bit; moments are 0, gradients of an unfinished window are forgotten,
+        and ``n_updates`` is 0, so that bias correction, and a schedule in the optimizer, begin
+        anew. The learning rate that was set, and ``n_steps``, stay. To go back with the moments
+        as they were, use :meth:`save_checkpoint`.
+
+        Parameters
+        ----------
+        source : Snapshot, Trainer or Model
+            With the same weights by name and shape.
+
+        Raises
+        ------
+        ValueError
+            Other weights. Nothing has changed then.
+        RuntimeError
+            The source or the trainer was freed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pyggml
+        >>> model = pyggml.Sequential([pyggml.Input((4,)), pyggml.layers.Dense(1)])
+        >>> model.compile(optimizer="adam", loss="mse")
+        >>> x, y = np.ones((8, 4), np.float32), np.ones((8, 1), np.float32)
+        >>> with pyggml.Trainer(model, batch_size=8) as trainer:
+        ...     good, first = trainer.snapshot(), trainer.step(x, y)
+        ...     trainer.restore(good)
+        ...     trainer.step(x, y) == first
+        True
+        """
+        cdef Variable v
+        lock, own = self._target()
+        source_lock, weights = _target_of(source)
+        with Locks([lock, source_lock]):
+            self.alive()
+            move(source_lock, weights, set(), lock, own, 1.0)
+            for slots in [*self.slots.values(), *self.idle_slots.values()]:
+                for v in slots:
+                    v.zero()
+            self._discard_window()
+            self.updates = 0
+            self.warned = False
+
     def _target(self):
         lock, weights = self._shared_weights()
         return lock, {self.names[v]: bound for v, bound in weights.items()}
@@ -371,19 +426,21 @@ cdef class Trainer(Engine):
     def calibrate_bn(self, x):
         """Set the moving statistics of batch norm layers exactly, from representative inputs.
 
-        Those of layers with a momentum too. Frozen ones stay.
-
         Parameters
         ----------
-        x : array_like of shape (n, ...), or list or dict of them
-            Up to 1024 rows are used. Weights, moments and counters stay as they are; without
-            batch norm nothing happens.
+        x : array_like of shape (n, ...), list or dict of them, or iterator or generator
+            Up to 1024 rows are used; of a generator, which gives batches of any number of rows
+            (or tuples that begin with x), as many batches as hold them. Weights, moments and
+            counters stay as they are; without batch norm nothing happens. Running averages
+            (layers with a momentum) are replaced too; frozen statistics are not.
 
         Raises
         ------
         ValueError
             ``x`` has no rows.
         """
+        from pyggml._calibration import calibrate, gather
+
         cdef ForwardGraph g
         cdef Slot slot
         mode = self.mode
@@ -391,17 +448,17 @@ cdef class Trainer(Engine):
         def wanted(layer):
             return layer in mode.moving or (layer.momentum is None and layer not in mode.fixed)
 
+        x = gather(self.program, x, _CALIBRATION_ROWS)  # a generator may step this trainer
         with self.lock:
             self.alive()
             g = self.predictor.graph(1)
             for slot, value in zip(g.inputs, self.program.split_inputs(x)):
                 if slot.accept(value).n_rows == 0:
                     raise ValueError(f"{slot.name} has no rows")
+            self.alive()
             if not _batch_norms(self.program.layers):
                 return
-            from pyggml._calibration import calibrate
-
-            calibrate(self.program, self.bindings, x, max_rows=1024, wanted=wanted)
+            calibrate(self.program, self.bindings, x, max_rows=_CALIBRATION_ROWS, wanted=wanted)
 
     # -- state ---------------------------------------------------------------------------
 

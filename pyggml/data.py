@@ -157,9 +157,13 @@ class Arrays:
             self.w = [adapt(value, "sample_weight")
                       for value in criterion.split_weights(sample_weight)]
         arrays = self.x + self.y + self.w
-        for array in arrays:
+        for symbol, array in zip(program.inputs, self.x, strict=True):
             if array.ndim == 0:
-                raise ValueError("x, y and sample_weight must have rows, got a scalar")
+                row = ", ".join(map(str, symbol.shape[1:]))
+                raise ValueError(f"x must have shape (n, {row}), got a scalar")
+        for name, found in (("y", self.y), ("sample_weight", self.w)):
+            if any(array.ndim == 0 for array in found):
+                raise ValueError(f"{name} must have an entry for each row, got a scalar")
         # Weights are checked by mask_for, which knows all the shapes that they may have.
         for what, array in [("x", a) for a in self.x] + [("y", a) for a in self.y]:
             if len(array) != len(self.x[0]):

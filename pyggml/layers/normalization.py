@@ -5,6 +5,9 @@ import math
 from pyggml import _fused, initializers, ops, regularizers
 from pyggml.layers.base import Layer
 
+# Added to a variance before it is stored: nothing beside any other, but never 0.
+SMALLEST_VARIANCE = 1e-30
+
 
 def _over_last(axes, x):
     """Whether axes are the last one alone, over which kernels normalise.
@@ -60,7 +63,8 @@ class BatchNormalization(Layer):
     Weights: ``gamma``, ``beta``, ``moving_mean``, ``moving_variance``, each (channels,); none of
     them is decayed. A channel of which a training batch holds one element only (a batch of one
     row without spatial axes) has no variance: it is normalised with variance 0, and does not
-    move the moving variance.
+    move the moving variance; nor does calibration from one element. Elements that are all equal
+    have variance 0, of which 1e-30 is stored, so that a moving variance is always positive.
 
     Examples
     --------
@@ -170,8 +174,10 @@ class BatchNormalization(Layer):
         for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
             if moving is self.moving_variance and elements < 2:
                 continue
+            least = SMALLEST_VARIANCE if moving is self.moving_variance else 0.0
+            share = 1 - self.momentum
             graph.update(moving, ops.add(ops.affine(graph.current(moving), self.momentum),
-                                         ops.affine(batch, 1 - self.momentum)))
+                                         ops.affine(batch, share, share * least)))
 
     def compute_output_shape(self, input_shape):
         self.channel_axis(input_shape)
