@@ -1,1 +1,1 @@
-"""pyggml beside other libraries on the same networks, data and threads: ``python -m benchmarks``."""
+"""pyggml beside other libraries, on the same networks and data: ``python -m benchmarks``."""

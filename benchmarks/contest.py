@@ -2,14 +2,17 @@
 
 import gc
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 CHECKED = 20    # training steps whose losses are compared
 BATCHES = 8     # that training steps go around
+TASKS = Path("/proc/self/task")
 BLOCK = 0.05    # seconds of work that are timed at once
 # Relative differences that are taken for rounding: float32 sums in another order, and Adam, which
 # divides what they leave of a gradient by its own size.
@@ -68,13 +71,35 @@ def settle(limit=0.5):
     """Wait until this process is idle, and return whether it is.
 
     Threads of the contestant before may still spin in wait of work, for up to some ten
-    milliseconds: the processor time of the whole process tells.
+    milliseconds. What the system says of each thread tells; elsewhere than on Linux, the
+    processor time of the whole process.
     """
     end = time.perf_counter() + limit
+    idle = 0
     while time.perf_counter() < end:
         begun, used = time.perf_counter(), time.process_time()
-        time.sleep(0.005)
-        if time.process_time() - used < 0.2 * (time.perf_counter() - begun):
+        time.sleep(0.003)
+        if TASKS.exists():
+            busy = _another_thread_runs()
+        else:
+            busy = time.process_time() - used > 0.2 * (time.perf_counter() - begun)
+        idle = 0 if busy else idle + 1
+        if idle == 2:
+            return True
+    return False
+
+
+def _another_thread_runs():
+    """Whether any other thread is on a processor or waits for one."""
+    own = str(threading.get_native_id())
+    for task in TASKS.iterdir():
+        if task.name == own:
+            continue
+        try:
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:     # it has ended since
+            continue
+        if state == "R":
             return True
     return False
 
@@ -93,13 +118,15 @@ def calibrate(contestant, block):
     return count
 
 
-def alternate(contestants, rounds, block=BLOCK):
+def alternate(contestants, rounds, block=BLOCK, clock="wall"):
     """Return lists of seconds per unit of work, one a contestant, and how many blocks began busy.
 
     In every round each contestant has one block, in turn, beginning with another one each time.
     Before a block the process becomes idle, and the contestant runs for a tenth of its block
-    without being timed, so that its threads and caches are awake.
+    without being timed, so that its threads and caches are awake. The clock "cpu" counts what
+    this process was on processors, all its threads together.
     """
+    now = {"wall": time.perf_counter, "cpu": time.process_time}[clock]
     counts = [calibrate(c, block) for c in contestants]
     times = [[] for _ in contestants]
     busy = 0
@@ -112,9 +139,9 @@ def alternate(contestants, rounds, block=BLOCK):
             busy += not settle()
             contestants[i].run(max(1, counts[i] // 10))
             gc.disable()
-            begun = time.perf_counter()
+            begun = now()
             contestants[i].run(counts[i])
-            times[i].append((time.perf_counter() - begun) / counts[i])
+            times[i].append((now() - begun) / counts[i])
             gc.enable()
     gc.unfreeze()
     return times, busy

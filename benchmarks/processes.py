@@ -44,7 +44,7 @@ def main(options):
     peer = peers.load(options["peer"])
     peer.configure(1)
     workload = workloads(options["quick"])[options["workload"]]
-    _, make = next(iter(peer.contestants(workload, options["quick"])))
+    _, make = next(iter(peer.contestants(workload, False)))
     make().run(50)
     with open(options["out"], "w") as f:
         json.dump({"bytes": machine.peak_memory()}, f)

@@ -111,8 +111,9 @@ def forms(results):
 def once(report, keys):
     """Import, memory and size: one row each."""
     rows = [["", *(titles()[k] for k in keys)]]
+    trained = "training" if report["quick"] else "training 784-128-10"
     for label, name, show in (("import", "import_seconds", lambda v: duration(median(v))),
-                              ("peak memory of training 784-128-10", "memory_bytes", size),
+                              (f"peak memory of {trained}", "memory_bytes", size),
                               ("installed, with all it needs", "installed_bytes", size)):
         values = report.get(name)
         if not values:
@@ -128,17 +129,33 @@ def once(report, keys):
     return table(rows) if len(rows) > 1 else ""
 
 
-def markdown(report):
-    """The whole report."""
+MARKS = ("<!-- benchmarks -->\n", "<!-- end of benchmarks -->\n")
+
+
+def between_marks(page, text):
+    """The page with this text in the place for it; ValueError where it has none."""
+    before, begin, rest = page.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not end:
+        raise ValueError(f"there are no lines {MARKS[0].strip()} and {MARKS[1].strip()}")
+    return before + begin + text + end + after
+
+
+def markdown(report, forms_too=True):
+    """The whole report, or without the table of all forms."""
     keys, m = report["peers"], report["machine"]
-    parts = [f"{m['processor']}, {m['processors']} processors, {m['system']}, Python {m['python']}; "
-             + ", ".join(f"{k} {v}" for k, v in m["versions"].items()) + ".",
-             f"Medians of {report['rounds']} blocks in turn. In brackets: how many times longer the "
-             "fastest form of a peer takes than pyggml."]
+    versions = {"Python": m["python"]} | m["versions"]
+    parts = [f"{m['processor']}, {m['processors']} processors, {m['system']}; "
+             + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".",
+             f"Medians of {report['rounds']} blocks in turn. In brackets: how many times longer "
+             "the fastest form of a peer takes than pyggml."]
+    if report["clock"] == "cpu":
+        parts.append("Times of steps, predictions and passes are those that the process was on a "
+                     "processor.")
     shares = [r["others_share"] for r in report["results"] if r["others_share"] is not None]
     if shares:
-        parts.append(f"Other programs used {100 * median(shares):.0f} % of the processors meanwhile "
-                     f"(median of the workloads; at most {100 * max(shares):.0f} %).")
+        parts.append(f"Other programs used {100 * median(shares):.0f} % of the processors "
+                     f"meanwhile (median of the workloads; at most {100 * max(shares):.0f} %).")
     if report["quick"]:
         parts.append("Quick form: the sizes are toys and the times mean nothing.")
     for threads in sorted({r["threads"] for r in report["results"]}):
@@ -152,7 +169,7 @@ def markdown(report):
         parts.append(f"`Trainer.step` on a network of one weight: {o['step'] * 1e6:.2f} µs, of "
                      f"which {(o['step'] - o['many']) * 1e6:.2f} µs are not there in `step_many` "
                      "and are Python's share.")
-    if report["results"]:
+    if report["results"] and forms_too:
         parts += ["### All forms", forms(report["results"])]
     wrong = problems(report)
     if wrong:

@@ -30,7 +30,7 @@ def contest(workload, options):
     """Build, check and time all contestants of one workload."""
     ready, entries = [], []
     for key in options["peers"]:
-        for form, make in peers.load(key).contestants(workload, options["quick"]):
+        for form, make in peers.load(key).contestants(workload, options["compiled"]):
             entry = {"peer": key, "form": form}
             entries.append(entry)
             begun = time.perf_counter()
@@ -49,7 +49,7 @@ def contest(workload, options):
     compare(workload, [entry for entry, _ in ready])
     load = machine.OtherLoad()
     times, busy = alternate([c for _, c in ready], options["rounds"],
-                            0 if options["quick"] else options["block"])
+                            0 if options["quick"] else options["block"], options["clock"])
     for (entry, _), seconds in zip(ready, times, strict=True):
         entry["seconds"] = seconds
     return {"workload": workload.name, "title": workload.title, "kind": workload.kind,

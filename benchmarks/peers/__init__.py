@@ -1,9 +1,10 @@
 """The libraries that are compared, one module each.
 
 A module has ``NAME`` and ``PACKAGES`` (distributions: the first must be installed for the peer to
-take part), ``configure(threads)``, and ``contestants(workload, quick)``, which returns pairs of a
-form's name and a function that makes its contestant. That function raises
-:class:`benchmarks.contest.Unsupported` where the library cannot do it.
+take part), ``configure(threads)``, and ``contestants(workload, compiled)``, which gives pairs of a
+form's name and a function that makes its contestant; ``compiled`` says whether forms that take tens
+of seconds to compile are among them. The function raises :class:`benchmarks.contest.Unsupported`
+where the library cannot do it.
 """
 
 import importlib

@@ -15,7 +15,7 @@ def configure(threads):
     os.environ["KERAS_BACKEND"] = "jax"
 
 
-def contestants(workload, quick):
+def contestants(workload, compiled):
     if workload.kind == "step":
         yield "train_on_batch", lambda: stepping(workload.network)
         yield "stateless step, jit", lambda: stateless(workload.network)

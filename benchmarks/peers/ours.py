@@ -74,7 +74,7 @@ def arrange(x, network, data_format="channels_first"):
     return x
 
 
-def contestants(workload, quick):
+def contestants(workload, compiled):
     if workload.kind == "step":
         yield "Trainer.step", lambda: stepping(workload.network)
         if len(workload.network.input) == 3:

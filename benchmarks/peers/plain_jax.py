@@ -16,7 +16,7 @@ def configure(threads):
     jax.config.update("jax_platforms", "cpu")
 
 
-def contestants(workload, quick):
+def contestants(workload, compiled):
     if workload.kind == "step":
         yield "jit", lambda: stepping(workload.network)
     elif workload.kind == "predict":

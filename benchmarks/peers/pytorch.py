@@ -18,23 +18,21 @@ def configure(threads):
     torch.set_num_interop_threads(1)
 
 
-def contestants(workload, quick):
-    # Compiling takes tens of seconds a form.
-    compilers = (False,) if quick else (False, True)
-    for compiled in compilers:
-        name = "torch.compile" if compiled else "eager"
+def contestants(workload, compiled):
+    for c in (False, True) if compiled else (False,):
+        name = "torch.compile" if c else "eager"
         if workload.kind == "step":
-            yield name, lambda n=name, c=compiled: stepping(workload.network, n, c)
+            yield name, lambda n=name, c=c: stepping(workload.network, n, c)
             if len(workload.network.input) == 3:
                 yield (f"{name}, channels_last",
-                       lambda n=name, c=compiled: stepping(workload.network, n, c, True))
+                       lambda n=name, c=c: stepping(workload.network, n, c, True))
         elif workload.kind == "predict":
-            yield name, lambda n=name, c=compiled: predicting(workload, n, c)
+            yield name, lambda n=name, c=c: predicting(workload, n, c)
         else:
             yield (f"{name}, DataLoader",
-                   lambda n=name, c=compiled: fitting(workload, f"{n}, DataLoader", c, loader))
+                   lambda n=name, c=c: fitting(workload, f"{n}, DataLoader", c, loader))
             yield (f"{name}, rows by index",
-                   lambda n=name, c=compiled: fitting(workload, f"{n}, rows by index", c, indexed))
+                   lambda n=name, c=c: fitting(workload, f"{n}, rows by index", c, indexed))
 
 
 def build(network):

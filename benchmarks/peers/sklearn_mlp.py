@@ -16,7 +16,7 @@ def configure(threads):
     threadpoolctl.threadpool_limits(threads)
 
 
-def contestants(workload, quick):
+def contestants(workload, compiled):
     if workload.kind == "step":
         yield "partial_fit", lambda: stepping(workload.network)
     elif workload.kind == "predict":
@@ -36,8 +36,9 @@ def build(network, rows=None, **options):
     kind = MLPRegressor if regression else MLPClassifier
     if not regression and last.units < 3:
         raise Unsupported("has one output for two classes")
-    estimator = kind([layer.units for layer in hidden], solver="adam", alpha=0.0,
-                     learning_rate_init=1e-3, epsilon=1e-8, batch_size=network.batch, **options)
+    estimator = kind(hidden_layer_sizes=[layer.units for layer in hidden], solver="adam",
+                     alpha=0.0, learning_rate_init=1e-3, epsilon=1e-8, batch_size=network.batch,
+                     **options)
     # The first call makes the arrays, in the type of the data.
     x, y = network.rows(rows or network.batch)
     learn(estimator, network)(x, y)
@@ -52,7 +53,7 @@ def learn(estimator, network):
     if network.loss == "mse":
         return estimator.partial_fit
     classes = np.arange(network.outputs)
-    return lambda x, y: estimator.partial_fit(x, y, classes)
+    return lambda x, y: estimator.partial_fit(x, y, classes=classes)
 
 
 def stepping(network):
