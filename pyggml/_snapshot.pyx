@@ -87,11 +87,13 @@ cdef class Snapshot:
         """
         if matmul_precision is not None:
             check_precision(matmul_precision)
+        cdef Predictor predictor
         size = self.batch_size if batch_size is None else positive_int(batch_size, "batch_size")
         self.lock.take()
         try:
             self._alive()
-            return self.predictor.predict_any(x, size)
+            predictor = self.predictor  # outlives a free while x is read
+            return predictor.predict_any(x, size)
         finally:
             self.lock.give()
 
