@@ -25,7 +25,6 @@ from pyggml._compiled import require_compiled
 from pyggml._forward import Predictor
 from pyggml._locks import together
 from pyggml._random import draw_seed
-from pyggml._training import clipping
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _within
 
@@ -122,7 +121,7 @@ cdef class Engine:
     cdef TrainGraph train_graph(self, int64_t rows, str use):
         """Return the graph for a number of rows; the last few are kept."""
         cdef TrainGraph g
-        clip = clipping(self.optimizer)
+        clip = self.optimizer.clipping
         key = (rows, use, clip)
         g = self.graphs.get(key)
         if g is not None and not g.exhausted():
@@ -146,7 +145,7 @@ cdef class Engine:
     cdef TrainGraph main_graph(self):
         """Return the graph of the trainer's own batch size."""
         if (self.main is None or self.main.exhausted()
-                or self.main.clip != clipping(self.optimizer)):
+                or self.main.clip != self.optimizer.clipping):
             self.main = self.train_graph(self.batch_size, self._use())
         return self.main
 
@@ -353,7 +352,7 @@ cdef class Engine:
                                            self.slots, self.params)
         self.set_params()
         self.application.apply(<double>self.batch_size / self.window_rows,
-                               clipping(self.optimizer))
+                               self.optimizer.clipping)
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0

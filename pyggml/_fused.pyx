@@ -1,9 +1,8 @@
 # cython: language_level=3
-"""Functions with a gradient that kernels compute as one node: convolution, pooling, normalization,
-recurrent layers, embedding, attention.
+"""Functions with a gradient that kernels compute as one node.
 
-Each returns None where the graph does not leave it to a kernel; callers then compose the function from ggml's
-operations. Shapes were checked by the caller.
+Each returns None where the graph does not leave it to a kernel; callers then compose the function
+from ggml's operations. Shapes were checked by the caller.
 """
 
 from libc.stdint cimport int64_t

@@ -21,7 +21,6 @@ from pyggml._arrays import check_index
 from pyggml._compiled import require_compiled
 from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
-from pyggml._training import clipping
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import _rate
 
@@ -317,7 +316,7 @@ cdef class Trainer(Engine):
             for name, v in trained.items():
                 self.gradients_given[v].assign(gradients[name])
             self.set_params()
-            self.application_given.apply(1.0, clipping(self.optimizer))
+            self.application_given.apply(1.0, self.optimizer.clipping)
             self.updates += 1
 
     def _trained(self):

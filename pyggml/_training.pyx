@@ -91,7 +91,7 @@ cdef class TrainGraph:
     rule : {"adamw", "sgd", "momentum", "rmsprop", "adagrad", "lion"}
         The first two are ggml's.
     clip : tuple of str or None, float
-        As :func:`clipping` returns it.
+        As ``clipping`` of an optimizer.
     slots : dict of Variable to tuple of Variable
         State of the step rule for each trainable variable.
     params : StepParams
@@ -387,20 +387,6 @@ cdef _ggml.ggml_tensor * _head(Graph graph, _ggml.ggml_tensor * t, int64_t n) ex
     return head
 
 
-def clipping(optimizer):
-    """Return what an optimizer clips: None, "value", "norm" or "global", and the limit."""
-    if optimizer.clipvalue is not None:
-        return "value", optimizer.clipvalue
-    if optimizer.clipnorm is not None:
-        return "norm", optimizer.clipnorm
-    if optimizer.global_clipnorm is not None:
-        return "global", optimizer.global_clipnorm
-    return _no_clipping
-
-
-_no_clipping = (None, 0.0)
-
-
 cdef class Application:
     """The optimizer's step on gradients that were added up or given.
 
@@ -419,7 +405,7 @@ cdef class Application:
         self.items = <pg_stepped *>calloc(max(self.n, 1), sizeof(pg_stepped))
         if self.items is NULL:
             raise MemoryError
-        self.stepper = Stepper(rule, _no_clipping, self.n)
+        self.stepper = Stepper(rule, (None, 0.0), self.n)
         self.owners = [params]
         for i in range(self.n):
             v = variables[i]

@@ -104,10 +104,15 @@ class Optimizer:
             self._learning_rate = _rate(self._schedule(updates), "learning_rate")
 
     @property
-    def clips(self):
-        """Whether gradients are clipped."""
-        return any(limit is not None
-                   for limit in (self.clipnorm, self.clipvalue, self.global_clipnorm))
+    def clipping(self):
+        """What is clipped, None, "value", "norm" or "global", and the limit."""
+        if self.clipvalue is not None:
+            return "value", self.clipvalue
+        if self.clipnorm is not None:
+            return "norm", self.clipnorm
+        if self.global_clipnorm is not None:
+            return "global", self.global_clipnorm
+        return None, 0.0
 
     def params(self, weight_decay, t):
         """Return what the step rule reads at update number t, counted from 1.

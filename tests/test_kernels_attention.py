@@ -30,7 +30,7 @@ def test_embedding_checks_ids():
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("masked", [None, "keys", "pairs", "one for all"])
 @pytest.mark.parametrize("b, heads, tq, tk, d, dv", [
-    (1, 1, 1, 1, 1, 1), (2, 3, 7, 7, 5, 3), (2, 4, 17, 33, 8, 19), (3, 2, 64, 64, 16, 16)])
+    (1, 1, 1, 1, 1, 1), (2, 3, 7, 7, 5, 3), (2, 4, 17, 33, 8, 19), (3, 2, 64, 64, 16, 16), (1, 2, 131, 150, 4, 6)])
 def test_attention(rng, close, threads, b, heads, tq, tk, d, dv, causal, masked):
     q = rng.normal(size=(b, heads, tq, d)).astype(np.float32)
     k = rng.normal(size=(b, heads, tk, d)).astype(np.float32)

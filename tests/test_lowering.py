@@ -104,7 +104,8 @@ CASES = {
     "fuse": [
         sequential((17,), lambda: L.Dense(33, "relu"), lambda: L.Dense(5, "gelu")),
         sequential((4, 17), lambda: L.Dense(9, "sigmoid"), lambda: L.Dense(3)),
-        images(lambda: L.Conv2D(5, 3, activation="relu"), lambda: L.Conv2D(4, 1, activation="tanh")),
+        images(lambda: L.Conv2D(5, 3, activation="relu"),
+               lambda: L.Conv2D(4, 1, activation="tanh")),
         images(lambda: L.Conv2D(5, 3, activation="relu", use_bias=False)),
         images(lambda: L.DepthwiseConv2D(3, activation="elu")),
         sequential((3, 13), lambda: L.Conv1D(5, 3, activation="relu"), L.Flatten),
@@ -123,8 +124,8 @@ CASES = {
     "activation": [sequential((17,), lambda a=a: L.Dense(33), lambda a=a: L.Activation(a),
                               lambda: L.Dense(3))
                    for a in ("relu", "tanh", "gelu", "elu", "silu", "softplus", "mish")],
-    "dropout": [sequential((17,), lambda: L.Dropout(0.3), lambda: L.Dense(9), lambda: L.Dropout(0.5),
-                           lambda: L.Dense(3))],
+    "dropout": [sequential((17,), lambda: L.Dropout(0.3), lambda: L.Dense(9),
+                           lambda: L.Dropout(0.5), lambda: L.Dense(3))],
     "loss": [flat(loss=loss) for loss in ("mse", "mae", "huber", "log_cosh")] + [
         sequential((17,), lambda: L.Dense(5, "softmax"), loss="sparse_categorical_crossentropy",
                    classes=5)],
@@ -156,7 +157,7 @@ def test_every_rule_has_a_case():
 
 
 def train(case, setting):
-    """Losses and weights of some steps; how many nodes became kernels and how many were left out."""
+    """Losses and weights of some steps; how many nodes became kernels, how many were left out."""
     make, data, batch = case
     _lowering.configure(setting)
     before = np.array(_lowering.rewritten())
@@ -191,7 +192,7 @@ def test_training_with_kernels_and_by_ggml_alone_is_the_same(rule):
 
 @pytest.mark.parametrize("setting", ["2", "conv", "-convolution", "-conv,pool", "-"])
 def test_an_unknown_setting_is_refused_with_the_rules(setting):
-    with pytest.raises(ValueError, match="PYGGML_LOWERING must be 0, 1 or rules .* batch_norm"):
+    with pytest.raises(ValueError, match=r"PYGGML_LOWERING must be 0, 1 or rules .* batch_norm"):
         _lowering.configure(setting)
 
 

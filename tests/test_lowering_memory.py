@@ -1,11 +1,11 @@
 """What kernels make superfluous takes no memory: carriers, pre-activations, large gradients."""
 
 import pytest
+from pyggml._forward import ForwardGraph
+from pyggml._training import StepParams, TrainGraph
 
 import pyggml
 from pyggml import _lowering, layers
-from pyggml._forward import ForwardGraph
-from pyggml._training import StepParams, TrainGraph
 
 pytestmark = pytest.mark.skipif(not _lowering.enabled(), reason="is about lowered graphs")
 
@@ -32,7 +32,7 @@ def forward_bytes(model, batch, setting="1"):
 def training_bytes(model, batch, setting="1"):
     _lowering.configure(setting)
     trainer = pyggml.Trainer(model, batch)
-    slots = {v: () for v in model.program.variables}
+    slots = dict.fromkeys(model.program.variables, ())
     return TrainGraph(model.program, trainer.criterion, batch, {}, "sgd", (None, 0.0), slots,
                       StepParams()).nbytes
 

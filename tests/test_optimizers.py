@@ -200,6 +200,31 @@ def test_clipping_in_fit_counts_the_short_last_batch_by_its_rows():
     assert model.get_weights()[0][0, 0] == pytest.approx(0.1 * 2 * 0.2 + 0.1 * 1.0, rel=1e-5)
 
 
+def test_a_large_gradient_is_clipped_whose_square_is_no_float():
+    model = pyggml.Sequential([pyggml.Input((1,)), pyggml.layers.Dense(1, use_bias=False)])
+    for limit in ("clipnorm", "global_clipnorm"):
+        model.set_weights([np.zeros((1, 1))])
+        model.compile(optimizers.SGD(1.0, **{limit: 0.5}), "mae")
+        with pyggml.Trainer(model, batch_size=2) as trainer:
+            trainer.step(np.full((2, 1), 1e30), np.full((2, 1), -1.0))
+            np.testing.assert_allclose(trainer.get_weights()[0], [[-0.5]], rtol=1e-6)
+
+
+def test_a_limit_that_is_changed_holds_from_the_next_step_on():
+    # w = 0, x = 1, mae: the gradient is -1 until clipped
+    model = pyggml.Sequential([pyggml.Input((1,)), pyggml.layers.Dense(1, use_bias=False)])
+    model.set_weights([np.zeros((1, 1))])
+    model.compile(optimizers.SGD(1.0), "mae")
+    optimizer = model.compiled.optimizer
+    moved = []
+    for clipvalue in (None, 0.25, 0.5, None):
+        optimizer.clipvalue = clipvalue
+        before = model.get_weights()[0][0, 0]
+        model.fit(np.ones((2, 1)), np.full((2, 1), 100.0), batch_size=2, verbose=0)
+        moved.append(model.get_weights()[0][0, 0] - before)
+    assert moved == [1, 0.25, 0.5, 1]
+
+
 @pytest.mark.parametrize("common", COMMON)
 @pytest.mark.parametrize("rule", ["nesterov", "adam", "rmsprop both", "lion"])
 def test_every_way_to_step_is_the_same(rule, common):

@@ -65,6 +65,7 @@ def test_denormals_count_again_in_the_callers_thread(number_of_threads):
     assert denormals_count()
 
 
+@pytest.mark.skipif(not _lowering.enabled(), reason="ggml's step writes weights at rate 0, too")
 def test_a_weight_that_is_denormal_stays_so_where_nothing_moves_it():
     model = tiny_network(5, 3)
     with pyggml.Trainer(model, batch_size=4) as trainer:

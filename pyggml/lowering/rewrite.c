@@ -4,6 +4,7 @@
 #include "functions.h"
 #include "node_common.h"
 #include "stepper.h"
+#include "users.h"
 
 struct pg_lowered {
     int       status;
@@ -11,100 +12,14 @@ struct pg_lowered {
     pg_note * notes;
 };
 
-/* A hash from tensors to their users, and to the carrier that a tensor is the key of. */
-typedef struct users {
-    size_t                size; /* a power of two */
-    struct ggml_tensor ** key;
-    int *                 count;
-    struct ggml_tensor ** first;
-    const pg_carrier **   carrier;
-} users;
-
 typedef struct work {
     pg_lowered *          lowered;
     struct ggml_context * scratch; /* where ggml fills in the parameters of custom nodes */
-    users                 u;
+    pg_users              u;
     const pg_carrier *    carriers;
     int                   n_carriers;
     int                   rules;
 } work;
-
-static size_t slot_of(const users * u, const struct ggml_tensor * t) {
-    size_t i = ((size_t) (uintptr_t) t >> 4) * (size_t) 0x9e3779b97f4a7c15ULL & (u->size - 1);
-    while (u->key[i] != NULL && u->key[i] != t) {
-        i = (i + 1) & (u->size - 1);
-    }
-    return i;
-}
-
-static int n_users(const users * u, const struct ggml_tensor * t) {
-    const size_t i = slot_of(u, t);
-    return u->key[i] == NULL ? 0 : u->count[i];
-}
-
-static struct ggml_tensor * only_user(const users * u, const struct ggml_tensor * t) {
-    const size_t i = slot_of(u, t);
-    return u->key[i] != NULL && u->count[i] == 1 ? u->first[i] : NULL;
-}
-
-static void add_users(users * u, struct ggml_context * ctx) {
-    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
-         t = ggml_get_next_tensor(ctx, t)) {
-        for (int s = 0; s < GGML_MAX_SRC; ++s) {
-            if (t->src[s] == NULL) {
-                continue;
-            }
-            const size_t i = slot_of(u, t->src[s]);
-            if (u->key[i] == NULL) {
-                u->key[i]   = t->src[s];
-                u->first[i] = t;
-            }
-            u->count[i]++;
-        }
-    }
-}
-
-static size_t count_tensors(struct ggml_context * ctx) {
-    size_t n = 0;
-    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
-         t = ggml_get_next_tensor(ctx, t)) {
-        n++;
-    }
-    return n;
-}
-
-static int make_users(users * u, struct ggml_context * a, struct ggml_context * b,
-                      const pg_carrier * carriers, int n_carriers) {
-    size_t n = GGML_MAX_SRC;
-    n += 4 * (count_tensors(a) + count_tensors(b));
-    u->size = 64;
-    while (u->size < 2 * n) {
-        u->size *= 2;
-    }
-    u->key     = calloc(u->size, sizeof(*u->key));
-    u->count   = calloc(u->size, sizeof(*u->count));
-    u->first   = calloc(u->size, sizeof(*u->first));
-    u->carrier = calloc(u->size, sizeof(*u->carrier));
-    if (u->key == NULL || u->count == NULL || u->first == NULL || u->carrier == NULL) {
-        return PG_ENOMEM;
-    }
-    add_users(u, a);
-    add_users(u, b);
-    for (int c = 0; c < n_carriers; ++c) {
-        const size_t i = slot_of(u, carriers[c].key);
-        if (u->key[i] != NULL) {
-            u->carrier[i] = &carriers[c];
-        }
-    }
-    return PG_OK;
-}
-
-static void free_users(users * u) {
-    free(u->key);
-    free(u->count);
-    free(u->first);
-    free(u->carrier);
-}
 
 /* ---- rewriting one node ------------------------------------------------------------------ */
 
@@ -148,7 +63,7 @@ static int is_leaf_f32(const struct ggml_tensor * t) {
 }
 
 static const pg_carrier * carrier_of(const work * w, const struct ggml_tensor * key) {
-    return w->u.carrier[slot_of(&w->u, key)];
+    return w->u.carrier[pg_users_slot(&w->u, key)];
 }
 
 /* ---- rules ------------------------------------------------------------------------------- */
@@ -182,11 +97,11 @@ static struct ggml_tensor * dense_of(const work * w, const struct ggml_tensor * 
     struct ggml_tensor * product = add->src[0];
     struct ggml_tensor * bias    = add->src[1];
     const struct ggml_tensor * user = add;
-    if (product->op == GGML_OP_RESHAPE && only_user(&w->u, product) == add) {
+    if (product->op == GGML_OP_RESHAPE && pg_only_user(&w->u, product) == add) {
         user    = product;
         product = product->src[0];
     }
-    if (!is_matrix_product(product) || only_user(&w->u, product) != user || !is_leaf_f32(bias) ||
+    if (!is_matrix_product(product) || pg_only_user(&w->u, product) != user || !is_leaf_f32(bias) ||
         bias->ne[0] != product->ne[0] || bias->ne[0] != add->ne[0] ||
         ggml_nelements(bias) != bias->ne[0]) {
         return NULL;
@@ -197,14 +112,14 @@ static struct ggml_tensor * dense_of(const work * w, const struct ggml_tensor * 
 /* Whether an activation may be computed where its argument is, which then does not exist: the
  * backward pass has to do with the result. */
 static int may_fuse(const work * w, const struct ggml_tensor * key, int act) {
-    const int users = n_users(&w->u, key);
+    const int users = pg_users_count(&w->u, key);
     return key->op == GGML_OP_RESHAPE && (users == 1 || (users == 2 && pg_act_from_y(act)));
 }
 
 static int fuse_dense(work * w, struct ggml_tensor * t, const pg_carrier * c) {
     struct ggml_tensor * key = t->src[0];
     struct ggml_tensor * add = key->src[0];
-    if (only_user(&w->u, add) != key) {
+    if (pg_only_user(&w->u, add) != key) {
         return 0;
     }
     struct ggml_tensor * product = dense_of(w, add);
@@ -240,11 +155,11 @@ static pg_function * function_ending_in(const work * w, const struct ggml_tensor
 static int fuse_function(work * w, struct ggml_tensor * t, const pg_carrier * c) {
     struct ggml_tensor * user = t->src[0];
     struct ggml_tensor * last = user->src[0];
-    while (last->op == GGML_OP_RESHAPE && only_user(&w->u, last) == user) {
+    while (last->op == GGML_OP_RESHAPE && pg_only_user(&w->u, last) == user) {
         user = last;
         last = last->src[0];
     }
-    pg_function * f = only_user(&w->u, last) == user ? function_ending_in(w, last) : NULL;
+    pg_function * f = pg_only_user(&w->u, last) == user ? function_ending_in(w, last) : NULL;
     if (f == NULL || !pg_fuses_activation(f) || f->workspace != NULL) {
         return 0;
     }
@@ -358,7 +273,7 @@ static int lower_carrier(work * w, struct ggml_tensor * t) {
             note = set_custom(w, t, pg_node_act, 1, src);
         } else {
             /* The forward node is the first user of the key. */
-            struct ggml_tensor * y = w->u.first[slot_of(&w->u, key)];
+            struct ggml_tensor * y = w->u.first[pg_users_slot(&w->u, key)];
             const int from_y = pg_act_from_y(c->act);
             struct ggml_tensor * src[2] = { t->src[0], from_y ? y : key };
             note = set_custom(w, t, pg_node_act_back, 2, src);
@@ -434,7 +349,7 @@ static int lower_step(work * w, struct ggml_tensor * t) {
     pg_note * note;
     if ((w->rules & PG_RULE_UPDATE) && (w->rules & PG_RULE_MATMUL) &&
         (stepper == NULL || stepper->clip <= PG_CLIP_VALUE) && g->op == GGML_OP_OUT_PROD &&
-        is_product(g) && g->ne[2] * g->ne[3] == 1 && only_user(&w->u, g) == t &&
+        is_product(g) && g->ne[2] * g->ne[3] == 1 && pg_only_user(&w->u, g) == t &&
         ggml_nelements(g) >= UPDATE_FROM) {
         struct ggml_tensor * src[7] = { g->src[0], g->src[1], t->src[0], params,
                                         states[0], states[1], states[2] };
@@ -561,7 +476,7 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
     w.scratch = ggml_init(params);
     int status = w.lowered == NULL || w.scratch == NULL ? PG_ENOMEM : PG_OK;
     if (status == PG_OK) {
-        status = make_users(&w.u, compute, kept, carriers, n_carriers);
+        status = pg_users_make(&w.u, compute, kept, carriers, n_carriers);
     }
     /* Carriers first: they fuse the widest. Steps before products: they take gradients over. */
     if (status == PG_OK) {
@@ -580,7 +495,7 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
     }
     flatten_views(compute);
     flatten_views(kept);
-    free_users(&w.u);
+    pg_users_free(&w.u);
     ggml_free(w.scratch);
     if (status != PG_OK) {
         pg_lowered_free(w.lowered);
