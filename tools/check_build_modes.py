@@ -184,7 +184,7 @@ def main():
     parser.add_argument("--archive", type=pathlib.Path,
                         help="libggml-python's source archive, to download none")
     parser.add_argument("--build-type", default="release",
-                        help="debug compiles faster (default: %(default)s)")
+                        help="plain compiles faster (default: %(default)s)")
     args = parser.parse_args()
     modes = args.modes or MODES
     if unknown := set(modes) - set(MODES):
