@@ -15,7 +15,6 @@ cdef class ForwardGraph:
     cdef readonly list inputs
     cdef readonly list outputs
     cdef readonly object loss
-    cdef int n_axes  # of the output, where there is one input and one output; else 0
     cdef int compute(self) except -1
 
 
@@ -23,9 +22,9 @@ cdef class Predictor:
     cdef readonly object program
     cdef dict bindings
     cdef readonly Lock lock
-    cdef object _graphs
+    cdef readonly object _graphs
     cdef ForwardGraph _recent
     cpdef ForwardGraph graph(self, batch_size, criterion=*)
-    cdef object predict_again(self, x, int64_t batch_size)
+    cdef list predict_again(self, x, int64_t batch_size)
     cdef object predict_any(self, x, int64_t batch_size)
     cpdef list predict(self, x, int64_t batch_size)

@@ -82,9 +82,6 @@ cdef class ForwardGraph:
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
         self.graph.seal()
-        self.n_axes = 0
-        if len(self.inputs) == len(self.outputs) == 1 and self.loss is None:
-            self.n_axes = len((<Tensor>self.outputs[0]).shape)
 
     cdef int compute(self) except -1:
         return self.scheduler.compute(self.cgraph, self.graph.lowered)
@@ -137,8 +134,8 @@ cdef class Predictor:
         """Bytes that the graphs hold beside the weights."""
         return sum([g.nbytes for g in self._graphs.values()])
 
-    cdef object predict_again(self, x, int64_t batch_size):
-        """Return the output for an array that the last graph takes as it is; else None.
+    cdef list predict_again(self, x, int64_t batch_size):
+        """Return the outputs for an array that the last graph takes as it is; else None.
 
         This is the short way for one observation after another. The caller holds the lock.
         """
@@ -146,10 +143,11 @@ cdef class Predictor:
         cdef cnp.ndarray array, result
         cdef Slot slot
         cdef Tensor out
+        cdef list results
         cdef cnp.npy_intp dims[4]
         cdef int64_t n
         cdef size_t row
-        cdef int i
+        cdef int i, n_axes
         if g is None or type(x) is not cnp.ndarray:
             return None
         slot = <Slot>g.inputs[0]
@@ -159,24 +157,25 @@ cdef class Predictor:
         n = cnp.PyArray_DIM(array, 0)
         if n == 0 or n > slot.n_rows or _bucket(n, batch_size) != slot.n_rows:
             return None
-        out = <Tensor>g.outputs[0]
-        dims[0] = n
-        for i in range(1, g.n_axes):
-            dims[i] = out.ptr.ne[g.n_axes - 1 - i]
-        result = cnp.PyArray_SimpleNew(g.n_axes, dims, cnp.NPY_FLOAT32)
         memcpy(slot.data(), cnp.PyArray_DATA(array), n * slot.row_size * sizeof(float))
         g.compute()
-        row = out.ptr.nb[3] * out.ptr.ne[3] // slot.n_rows
-        memcpy(cnp.PyArray_DATA(result), out.ptr.data, n * row)
-        return result
+        results = []
+        dims[0] = n
+        for out in g.outputs:
+            n_axes = len(out.shape)
+            for i in range(1, n_axes):
+                dims[i] = out.ptr.ne[n_axes - 1 - i]
+            result = cnp.PyArray_SimpleNew(n_axes, dims, cnp.NPY_FLOAT32)
+            row = out.ptr.nb[3] * out.ptr.ne[3] // slot.n_rows
+            memcpy(cnp.PyArray_DATA(result), out.ptr.data, n * row)
+            results.append(result)
+        return results
 
     cdef object predict_any(self, x, int64_t batch_size):
         """Return the output, or a list of several. The caller holds the lock."""
-        cdef list results
-        cdef object result = self.predict_again(x, batch_size)
-        if result is not None:
-            return result
-        results = self.predict(x, batch_size)
+        cdef list results = self.predict_again(x, batch_size)
+        if results is None:
+            results = self.predict(x, batch_size)
         return results[0] if len(results) == 1 else results
 
     cpdef list predict(self, x, int64_t batch_size):
@@ -216,7 +215,7 @@ cdef class Predictor:
                     row = out.ptr.nb[3] * out.ptr.ne[3] // <int64_t>out.shape[0]
                     memcpy(cnp.PyArray_BYTES(array) + start * row, out.ptr.data, count * row)
                 start += count
-                self._recent = g if g.n_axes else None
+                self._recent = g if len(g.inputs) == 1 else None
         return results
 
 

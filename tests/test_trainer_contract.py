@@ -280,6 +280,21 @@ def test_r9_numbers_of_rows_in_any_order_on_one_trainer():
             trainer.predict(np.ones((1, 4, 1), np.float32))
 
 
+def test_r9_several_outputs_and_axes_in_any_order():
+    inputs = pyggml.Input((4,))
+    hidden = layers.Dense(6, "tanh")(inputs)
+    model = pyggml.Model(inputs, [layers.Dense(2)(hidden), layers.Reshape((3, 2))(hidden)])
+    model.compile("sgd", "mse")
+    x = batch(20)[0]
+    with pyggml.Trainer(model, 8) as trainer:
+        wanted = [np.concatenate(rows) for rows in zip(*[trainer.predict(row[None]) for row in x],
+                                                       strict=True)]
+        assert [w.shape for w in wanted] == [(20, 2), (20, 3, 2)]
+        for rows in (8, 8, 3, 4, 4, 1, 1, 20, 20):
+            for a, b in zip(trainer.predict(x[:rows]), wanted, strict=True):
+                np.testing.assert_allclose(a, b[:rows], rtol=1e-5, atol=1e-6)
+
+
 def test_r9_predicting_does_not_disturb_the_training():
     x, y = batch()
     with pyggml.Trainer(dense(), 8) as quiet, pyggml.Trainer(dense(), 8) as busy:
