@@ -348,6 +348,15 @@ cdef class Context:
         return <int>((_ggml.ggml_get_mem_size(self.ptr) - _ggml.ggml_used_mem(self.ptr))
                      // _ggml.ggml_tensor_overhead())
 
+    cdef size_t count(self):
+        """How many tensors there are."""
+        cdef size_t n = 0
+        cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(self.ptr)
+        while t is not NULL:
+            n += 1
+            t = _ggml.ggml_get_next_tensor(self.ptr, t)
+        return n
+
     def free(self):
         if self.ptr is not NULL:
             _ggml.ggml_free(self.ptr)

@@ -60,7 +60,10 @@ cdef _ggml.ggml_opt_optimizer_params _legal_params(void * userdata) noexcept nog
 
 
 cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
-    """Refuse what ggml-opt's static graphs cannot hold: it would end the process."""
+    """Refuse what ggml-opt's static graphs cannot hold: it would end the process.
+
+    Returns how many operations and tensors there are.
+    """
     cdef Context scratch = Context(8 * graph.capacity, 8 * graph.capacity, 3)
     cdef size_t size = 8 * graph.capacity
     cdef _ggml.ggml_cgraph * forward = _ggml.ggml_new_graph_custom(scratch.ptr, size, True)
@@ -84,7 +87,7 @@ cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
         raise NotImplementedError(
             f"training this network takes {nodes} operations and {leaves} tensors; ggml-opt's "
             f"static graphs hold {<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} together")
-    return 0
+    return <int>(nodes + leaves)
 
 
 def graph_inputs(Graph graph):
@@ -150,14 +153,14 @@ cdef class TrainGraph:
         graph.allocate()
         if graph.awaited is not None:
             total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
-        _check_size(graph, total.ptr)
+        size = 2 * _check_size(graph, total.ptr) + 64
         self._list_masks()
         self._list_updates()
 
         self.moves_statistics = True
         self.accumulating = gradients is not None
         self.targets = gradients
-        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
+        self.scheduler = Scheduler(size, graph.fused)
         first = (<Slot>self.inputs[0]).tensor
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
