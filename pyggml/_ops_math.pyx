@@ -209,7 +209,8 @@ def relu(x):
     """Return ``max(x, 0)``; its gradient at 0 is 0."""
     if _real(x).graph.fused:
         return fused_activation(x, "relu")
-    return _named(_unary(_ggml.ggml_relu, x), "relu", x)
+    # ggml's own turns a NaN into 0, where nobody sees it.
+    return _named(multiply(x, step(x)), "relu", x)
 
 
 def softplus(x):

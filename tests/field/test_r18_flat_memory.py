@@ -186,6 +186,6 @@ def test_r18a_graphs_of_distinct_batch_sizes_are_bounded():
         use(range(199, 0, -2))  # memory that graphs share out again is touched by and by
         before = resident()
         use(range(200, 0, -2))
-        assert resident() - before < 2 << 20, resident() - before
+        assert resident() - before < 8 << 20, resident() - before
         print("done")
     """) == "done\n"
