@@ -1,6 +1,7 @@
 # cython: language_level=3
 """Evaluation of a network: predictions and losses without gradients."""
 
+import math
 import threading
 from collections import OrderedDict
 
@@ -19,6 +20,7 @@ from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
 from pyggml._graph import GraphFull
+from pyggml._memory import require
 
 cnp.import_array()
 
@@ -152,6 +154,7 @@ class Predictor:
             g = self.graph(1)
             sources = [(<Slot>slot).accept(value) for slot, value in zip(g.inputs, values)]
             n = same_rows(sources, [slot.name for slot in g.inputs])
+            require(sum([4 * n * math.prod(out.shape[1:]) for out in g.outputs]), "the outputs")
             results = [np.empty((n,) + tuple(out.shape[1:]), np.float32) for out in g.outputs]
             start = 0
             while start < n:

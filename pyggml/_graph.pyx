@@ -19,6 +19,7 @@ from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
 from pyggml._lowering import enabled
+from pyggml._memory import require
 
 _ops_math = None
 
@@ -249,6 +250,8 @@ cdef class Graph:
     cdef int lower(self) except -1:
         """Rewrite the nodes to kernels, once the graph is complete."""
         self.lowered = _lowering.lower(self.compute.ptr, self.inputs.ptr, self.carriers)
+        # Nodes share memory one after the other, though never by so much.
+        require(self.compute.unallocated() // 8, f"a batch of {self.batch_size} rows")
         return 0
 
     cdef int seal(self) except -1:

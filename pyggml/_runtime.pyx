@@ -18,6 +18,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from pyggml cimport _ggml
 from pyggml._lowering cimport Lowered, begin_compute, end_compute, set_threads
 
+from pyggml._memory import require
 from pyggml._threads import default_num_threads
 
 cdef extern from *:
@@ -348,6 +349,16 @@ cdef class Context:
         return <int>((_ggml.ggml_get_mem_size(self.ptr) - _ggml.ggml_used_mem(self.ptr))
                      // _ggml.ggml_tensor_overhead())
 
+    cdef size_t unallocated(self):
+        """How many bytes the tensors need that have no memory yet."""
+        cdef size_t nbytes = 0
+        cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(self.ptr)
+        while t is not NULL:
+            if t.data is NULL and t.view_src is NULL:
+                nbytes += _ggml.ggml_nbytes(t)
+            t = _ggml.ggml_get_next_tensor(self.ptr, t)
+        return nbytes
+
     cdef size_t count(self):
         """How many tensors there are."""
         cdef size_t n = 0
@@ -397,14 +408,10 @@ cdef _ggml.ggml_backend_buffer_type_t _buffer_type() except NULL:
 cdef Buffer allocate_context(Context context, str what):
     """Allocate, and set to zero, the data of every tensor of the context that has none."""
     cdef Buffer buffer = Buffer()
-    cdef size_t nbytes = 0
-    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(context.ptr)
-    while t is not NULL:
-        if t.data is NULL and t.view_src is NULL:
-            nbytes += _ggml.ggml_nbytes(t)
-        t = _ggml.ggml_get_next_tensor(context.ptr, t)
+    cdef size_t nbytes = context.unallocated()
     if nbytes == 0:
         return buffer
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_alloc_ctx_tensors_from_buft(context.ptr, _buffer_type())
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
@@ -415,6 +422,7 @@ cdef Buffer allocate_context(Context context, str what):
 
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=True):
     cdef Buffer buffer = Buffer()
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(_buffer_type(), nbytes)
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")

@@ -9,7 +9,7 @@ from pyggml._variable cimport Variable
 
 from pyggml._forward import Predictor
 from pyggml._locks import Locks
-from pyggml.layers.base import positive_int
+from pyggml.layers.base import batch_rows
 from pyggml.optimizers import _within
 
 
@@ -85,7 +85,7 @@ cdef class Snapshot:
             The snapshot was freed.
         """
         check_precision(matmul_precision)
-        size = self.batch_size if batch_size is None else positive_int(batch_size, "batch_size")
+        size = self.batch_size if batch_size is None else batch_rows(batch_size)
         with self.lock:
             self._alive()
             found = self.predictor.predict(x, size)

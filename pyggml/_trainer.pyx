@@ -21,7 +21,7 @@ from pyggml._arrays import check_index
 from pyggml._engine import require_compiled
 from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
-from pyggml.layers.base import positive_int
+from pyggml.layers.base import batch_rows, positive_int
 from pyggml.optimizers import _rate
 
 # Rows that batch norm statistics are computed from.
@@ -237,7 +237,7 @@ cdef class Trainer(Engine):
             Arrays that own their memory.
         """
         check_precision(matmul_precision)
-        size = self.batch_size if batch_size is None else positive_int(batch_size, "batch_size")
+        size = self.batch_size if batch_size is None else batch_rows(batch_size)
         with self.lock:
             self.alive()
             found = self.predictor.predict(x, size)

@@ -16,7 +16,7 @@ from pyggml._random import new_generator
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream, unpack
 from pyggml.history import History
-from pyggml.layers.base import count, positive_int
+from pyggml.layers.base import batch_rows, count, positive_int
 
 try:
     from pyggml import _calibration
@@ -130,7 +130,7 @@ def _repeated(x, n):
 def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None, verbose=0,
              workers=0):
     """See :meth:`pyggml.Model.evaluate`."""
-    size = positive_int(batch_size, "batch_size")
+    size = batch_rows(batch_size)
     steps = _optional(steps, "steps")
     workers = count(workers, "workers")
     if is_stream(x):
@@ -159,7 +159,7 @@ def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None,
 
 def predict(model, x, batch_size, steps=None, callbacks=None, workers=0):
     """See :meth:`pyggml.Model.predict`; returns a list of arrays, one an output."""
-    size = positive_int(batch_size, "batch_size")
+    size = batch_rows(batch_size)
     steps = _optional(steps, "steps")
     workers = count(workers, "workers")
     predictor = None
@@ -463,13 +463,14 @@ def _calibrates(model):
 def fit(model, x, y, **options):
     """See :meth:`pyggml.Model.fit`."""
     o = SimpleNamespace(**options)
-    o.batch_size = positive_int(o.batch_size, "batch_size")
+    o.batch_size = batch_rows(o.batch_size)
     o.epochs = count(o.epochs, "epochs")
     o.initial_epoch = count(o.initial_epoch, "initial_epoch")
     for name in ("steps_per_epoch", "validation_steps", "calibration_steps",
                  "validation_batch_size"):
         setattr(o, name, _optional(getattr(o, name), name))
-    o.validation_batch_size = o.validation_batch_size or o.batch_size
+    o.validation_batch_size = batch_rows(o.validation_batch_size or o.batch_size,
+                                         "validation_batch_size")
     o.validation_freq = positive_int(o.validation_freq, "validation_freq")
     o.workers = count(o.workers, "workers")
     o.seed = None if o.seed is None else count(o.seed, "seed")
