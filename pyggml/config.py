@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from pyggml import _config, _runtime
+from pyggml import _config, _lowering, _runtime
 
 
 def config():
@@ -43,6 +43,7 @@ def config():
         "cpu": {
             "machine": platform.machine(),
             "used by ggml": " ".join(features) or "baseline",
+            "used by kernels": _lowering.isa() if _lowering.enabled() else "none",
         },
         "threads": {"used": str(_runtime.get_num_threads())},
     }
