@@ -25,7 +25,7 @@ from pyggml._compiled import require_compiled
 from pyggml._forward import Predictor
 from pyggml._locks import together
 from pyggml._random import draw_seed
-from pyggml.layers.base import positive_int
+from pyggml.layers.base import batch_rows, positive_int
 from pyggml.optimizers import _within
 
 # Steps between two looks at what else the process has to do: signals, other threads.
@@ -72,11 +72,11 @@ cdef class Engine:
 
     def _configure(self, batch_size, nbatch_logical, mask):
         """Choose batch sizes and weights; moments and counters stay."""
-        batch_size = positive_int(batch_size, "batch_size")
-        if batch_size > 1 << 30:
-            raise ValueError(f"batch_size must be at most {1 << 30}, got {batch_size}")
+        batch_size = batch_rows(batch_size)
         logical = (batch_size if nbatch_logical is None
                    else positive_int(nbatch_logical, "nbatch_logical"))
+        if logical > 1 << 62:
+            raise ValueError(f"nbatch_logical must be at most {1 << 62}, got {logical}")
         if logical % batch_size:
             raise ValueError(f"nbatch_logical must be a multiple of batch_size, got {logical} and "
                              f"{batch_size}")

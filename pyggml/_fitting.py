@@ -15,7 +15,7 @@ from pyggml._random import generator as global_generator
 from pyggml._random import new_generator
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream, unpack
-from pyggml.layers.base import count, positive_int
+from pyggml.layers.base import batch_rows, count, positive_int
 from pyggml.training import (
     array_evaluation,
     batch_size_of,
@@ -257,7 +257,8 @@ def fit(model, x, y, **options):
     for name in ("steps_per_epoch", "validation_steps", "calibration_steps",
                  "validation_batch_size"):
         setattr(o, name, optional(getattr(o, name), name))
-    o.validation_batch_size = o.validation_batch_size or o.batch_size
+    o.validation_batch_size = batch_rows(o.validation_batch_size or o.batch_size,
+                                         "validation_batch_size")
     o.validation_freq = positive_int(o.validation_freq, "validation_freq")
     o.workers = count(o.workers, "workers")
     o.seed = None if o.seed is None else count(o.seed, "seed")

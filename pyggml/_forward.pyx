@@ -1,6 +1,7 @@
 # cython: language_level=3
 """Evaluation of a network: predictions and losses without gradients."""
 
+import math
 from collections import OrderedDict
 
 import numpy as np
@@ -20,6 +21,7 @@ from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
 from pyggml._graph import GraphFull
+from pyggml._memory import require
 
 cnp.import_array()
 
@@ -32,7 +34,7 @@ def build(make, Py_ssize_t batch_size, bint training, dict bindings, trained=Non
     tuple
         The graph and what ``make`` returned.
     """
-    capacity = 1024
+    capacity = 1024 if training else 256
     while True:
         graph = Graph(batch_size, training, bindings, capacity, trained, fused=True)
         try:
@@ -64,14 +66,15 @@ cdef class ForwardGraph:
             inputs = program.make_inputs(graph)
             outputs = program.run(graph, [slot.tensor for slot in inputs], False)
             loss = None if criterion is None else criterion.build(graph, outputs)
-            return inputs, outputs, loss
+            # Results that are inputs, weights or views get memory of their own.
+            return inputs, [graph.keep(out) for out in outputs], loss
 
-        self.graph, (self.inputs, outputs, self.loss) = build(make, batch_size, False, bindings)
-        # Results that are inputs, weights or views get memory of their own.
-        self.outputs = [self.graph.keep(out) for out in outputs]
+        self.graph, (self.inputs, self.outputs, self.loss) = build(
+            make, batch_size, False, bindings)
         self.graph.allocate()
         self.graph.lower()
-        size = 2 * self.graph.capacity
+        # ggml sets aside kilobytes for every node that a graph may have.
+        size = self.graph.count() + 16
         self.results = Context(0, size, 1)
         self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
         for out in self.outputs + ([] if self.loss is None else [self.loss.total]):
@@ -203,6 +206,7 @@ cdef class Predictor:
             g = self.graph(1)
             sources = [(<Slot>slot).accept(value) for slot, value in zip(g.inputs, values)]
             n = same_rows(sources, [slot.name for slot in g.inputs])
+            require(sum([4 * n * math.prod(out.shape[1:]) for out in g.outputs]), "the outputs")
             results = [np.empty((n,) + tuple(out.shape[1:]), np.float32) for out in g.outputs]
             start = 0
             while start < n:

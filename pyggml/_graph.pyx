@@ -19,6 +19,7 @@ from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
 from pyggml._lowering import enabled
+from pyggml._memory import require
 
 _ops_math = None
 
@@ -123,8 +124,12 @@ cdef class Graph:
         self.taps = None
         self.inputs = Context(capacity)
         self.weights = Context(capacity)
-        # Room for the backward pass and for three graphs of ggml-opt's size beside ours.
-        self.compute = Context(6 * capacity, capacity, 4)
+        if self.fused and not training:
+            self.compute = Context(capacity)
+        else:
+            # Room for the backward pass and for three graphs of ggml-opt's size beside ours.
+            self.spare = 5 * <int>capacity
+            self.compute = Context(6 * capacity, capacity, 4)
 
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad):
         cdef Tensor t = Tensor.__new__(Tensor)
@@ -138,9 +143,13 @@ cdef class Graph:
 
     cdef int reserve(self, int n) except -1:
         """Make sure that n more tensors fit: ggml would end the process."""
-        if self.compute.room() < 5 * <int>self.capacity + n:
+        if self.compute.room() < self.spare + n:
             raise GraphFull
         return 0
+
+    cdef size_t count(self):
+        """How many tensors there are, of all kinds."""
+        return self.inputs.count() + self.weights.count() + self.compute.count()
 
     cpdef Tensor weight(self, Variable variable):
         """Return the tensor that stands for a variable, the same one at every call."""
@@ -244,6 +253,8 @@ cdef class Graph:
     cdef int lower(self) except -1:
         """Rewrite the nodes to kernels, once the graph is complete."""
         self.lowered = _lowering.lower(self.compute.ptr, self.inputs.ptr, self.carriers)
+        # Nodes share memory one after the other, though never by so much.
+        require(self.compute.unallocated() // 8, f"a batch of {self.batch_size} rows")
         return 0
 
     cdef int seal(self) except -1:

@@ -19,7 +19,7 @@ from pyggml._ops_math cimport _repeat
 
 from pyggml import _fused
 from pyggml._graph import _axis, reshape, transpose
-from pyggml._ops_math import add, multiply
+from pyggml._ops_math import add, affine, multiply
 
 # ACC, SET and the backward pass of VIEW keep offsets and strides in bytes in 32 bits; SET
 # asserts that an offset is below 2^30.
@@ -525,7 +525,12 @@ def max_pool2d(x, size, strides, padding=((0, 0), (0, 0))):
     padding : ((int, int), (int, int))
         Padded places never win.
     """
-    return _pool(_images(x), _ggml.GGML_OP_POOL_MAX, size, strides, padding)
+    cdef Tensor a = _images(x)
+    largest = _pool(a, _ggml.GGML_OP_POOL_MAX, size, strides, padding)
+    if a.graph.fused:
+        return largest
+    # ggml's own passes over a NaN, where nobody sees it.
+    return add(largest, affine(_pool(a, _ggml.GGML_OP_POOL_AVG, size, strides, padding), 0.0))
 
 
 def average_pool2d(x, size, strides, padding=((0, 0), (0, 0))):

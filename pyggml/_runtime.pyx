@@ -18,32 +18,47 @@ from pyggml cimport _ggml
 from pyggml._locks cimport Lock
 from pyggml._lowering cimport Lowered, begin_compute, end_compute, set_threads
 
+from pyggml._memory import require
 from pyggml._threads import default_num_threads
 
 cdef extern from *:
     """
-    #include <string.h>
     #ifndef PYGGML_GGML_VERSION
     #define PYGGML_GGML_VERSION "unknown"
     #endif
+    #include <ggml-cpu.h>
     #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
-    static int pyggml_cpu_has(const char * name) {
+    #include <cpuid.h>
+    static int pyggml_has_f16c(void) {
+        unsigned a, b, c, d;
+        return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29));
+    }
+    /* The i-th instruction set that ggml was compiled for and that this CPU lacks, "" if it is not
+     * lacking, NULL at the end. ggml's functions return constants: none of its code that needs
+     * such instructions has run, nor may it before this was asked. */
+    static const char * pyggml_missing(int i) {
         __builtin_cpu_init();
-        if (strcmp(name, "SSE3") == 0)   { return __builtin_cpu_supports("sse3"); }
-        if (strcmp(name, "SSSE3") == 0)  { return __builtin_cpu_supports("ssse3"); }
-        if (strcmp(name, "AVX") == 0)    { return __builtin_cpu_supports("avx"); }
-        if (strcmp(name, "AVX2") == 0)   { return __builtin_cpu_supports("avx2"); }
-        if (strcmp(name, "FMA") == 0)    { return __builtin_cpu_supports("fma"); }
-        if (strcmp(name, "BMI2") == 0)   { return __builtin_cpu_supports("bmi2"); }
-        if (strcmp(name, "AVX512") == 0) { return __builtin_cpu_supports("avx512f"); }
-        return 1;
+        switch (i) {
+        #define PYGGML_SET(number, name, wanted, found)                                          \
+            case number: return (wanted) && !(found) ? name : ""
+        PYGGML_SET(0, "SSE3", ggml_cpu_has_sse3(), __builtin_cpu_supports("sse3"));
+        PYGGML_SET(1, "SSSE3", ggml_cpu_has_ssse3(), __builtin_cpu_supports("ssse3"));
+        PYGGML_SET(2, "AVX", ggml_cpu_has_avx(), __builtin_cpu_supports("avx"));
+        PYGGML_SET(3, "F16C", ggml_cpu_has_f16c(), pyggml_has_f16c());
+        PYGGML_SET(4, "FMA", ggml_cpu_has_fma(), __builtin_cpu_supports("fma"));
+        PYGGML_SET(5, "BMI2", ggml_cpu_has_bmi2(), __builtin_cpu_supports("bmi2"));
+        PYGGML_SET(6, "AVX2", ggml_cpu_has_avx2(), __builtin_cpu_supports("avx2"));
+        PYGGML_SET(7, "AVX512", ggml_cpu_has_avx512(), __builtin_cpu_supports("avx512f"));
+        #undef PYGGML_SET
+        default: return NULL;
+        }
     }
     #else
-    static int pyggml_cpu_has(const char * name) { (void) name; return 1; }
+    static const char * pyggml_missing(int i) { (void) i; return NULL; }
     #endif
     """
     const char * PYGGML_GGML_VERSION
-    int pyggml_cpu_has(const char * name)
+    const char * pyggml_missing(int i)
 
 cdef extern from *:
     """
@@ -185,7 +200,13 @@ def cpu_features():
 
 def check_cpu():
     """Raise ImportError where ggml was compiled for instructions that this CPU lacks."""
-    missing = [name for name in cpu_features() if not pyggml_cpu_has(name.encode())]
+    cdef int i = 0
+    missing = []
+    while pyggml_missing(i) is not NULL:
+        name = (<bytes>pyggml_missing(i)).decode()
+        if name:
+            missing.append(name)
+        i += 1
     if missing:
         raise ImportError(
             f"the ggml library found was compiled for {', '.join(missing)}, which this CPU lacks; "
@@ -347,6 +368,25 @@ cdef class Context:
         return <int>((_ggml.ggml_get_mem_size(self.ptr) - _ggml.ggml_used_mem(self.ptr))
                      // _ggml.ggml_tensor_overhead())
 
+    cdef size_t unallocated(self):
+        """How many bytes the tensors need that have no memory yet."""
+        cdef size_t nbytes = 0
+        cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(self.ptr)
+        while t is not NULL:
+            if t.data is NULL and t.view_src is NULL:
+                nbytes += _ggml.ggml_nbytes(t)
+            t = _ggml.ggml_get_next_tensor(self.ptr, t)
+        return nbytes
+
+    cdef size_t count(self):
+        """How many tensors there are."""
+        cdef size_t n = 0
+        cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(self.ptr)
+        while t is not NULL:
+            n += 1
+            t = _ggml.ggml_get_next_tensor(self.ptr, t)
+        return n
+
     def free(self):
         if self.ptr is not NULL:
             _ggml.ggml_free(self.ptr)
@@ -387,14 +427,10 @@ cdef _ggml.ggml_backend_buffer_type_t _buffer_type() except NULL:
 cdef Buffer allocate_context(Context context, str what):
     """Allocate, and set to zero, the data of every tensor of the context that has none."""
     cdef Buffer buffer = Buffer()
-    cdef size_t nbytes = 0
-    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(context.ptr)
-    while t is not NULL:
-        if t.data is NULL and t.view_src is NULL:
-            nbytes += _ggml.ggml_nbytes(t)
-        t = _ggml.ggml_get_next_tensor(context.ptr, t)
+    cdef size_t nbytes = context.unallocated()
     if nbytes == 0:
         return buffer
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_alloc_ctx_tensors_from_buft(context.ptr, _buffer_type())
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
@@ -405,6 +441,7 @@ cdef Buffer allocate_context(Context context, str what):
 
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=True):
     cdef Buffer buffer = Buffer()
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(_buffer_type(), nbytes)
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")

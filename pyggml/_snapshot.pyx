@@ -5,11 +5,12 @@ cimport cython
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from pyggml._forward cimport Predictor
 from pyggml._variable cimport Variable
 
 from pyggml._forward import Predictor
 from pyggml._locks import Locks
-from pyggml.layers.base import positive_int
+from pyggml.layers.base import batch_rows
 from pyggml.optimizers import _within
 
 
@@ -88,7 +89,7 @@ cdef class Snapshot:
         if matmul_precision is not None:
             check_precision(matmul_precision)
         cdef Predictor predictor
-        size = self.batch_size if batch_size is None else positive_int(batch_size, "batch_size")
+        size = self.batch_size if batch_size is None else batch_rows(batch_size)
         self.lock.take()
         try:
             self._alive()

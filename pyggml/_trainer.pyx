@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 
 from pyggml._engine cimport Engine
 from pyggml._feed cimport Feed, load_batch
-from pyggml._forward cimport ForwardGraph
+from pyggml._forward cimport ForwardGraph, Predictor
 from pyggml._graph cimport Tensor
 from pyggml._slot cimport Slot
 from pyggml._training cimport Application, TrainGraph
@@ -21,7 +21,7 @@ from pyggml._arrays import check_index
 from pyggml._compiled import require_compiled
 from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
-from pyggml.layers.base import positive_int
+from pyggml.layers.base import batch_rows, positive_int
 from pyggml.optimizers import _rate
 
 # Rows that batch norm statistics are computed from.
@@ -242,7 +242,7 @@ cdef class Trainer(Engine):
         if matmul_precision is not None:
             check_precision(matmul_precision)
         cdef Predictor predictor
-        size = self.batch_size if batch_size is None else positive_int(batch_size, "batch_size")
+        size = self.batch_size if batch_size is None else batch_rows(batch_size)
         self.lock.take()
         try:
             self.alive()

@@ -48,7 +48,7 @@ cdef class TrainGraph:
     cdef bint accumulating
     cdef readonly tuple clip
     cdef public bint moves_statistics
-    cdef int _build_static(self, str rule, tuple clip, dict slots,
+    cdef int _build_static(self, size_t size, str rule, tuple clip, dict slots,
                            StepParams params) except -1
     cdef int _build_large(self, size_t size, str rule, tuple clip, dict slots,
                           StepParams params) except -1

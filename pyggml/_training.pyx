@@ -133,17 +133,17 @@ cdef class TrainGraph:
         if size > _static_room:
             self._build_large(size, rule, clip, slots, params)
         else:
-            self._build_static(rule, clip, slots, params)
+            self._build_static(size, rule, clip, slots, params)
         graph.seal()
 
-    cdef int _build_static(self, str rule, tuple clip, dict slots,
+    cdef int _build_static(self, size_t size, str rule, tuple clip, dict slots,
                            StepParams params) except -1:
         """Let ggml-opt build the graphs, and put our own state and parameters in place."""
         cdef _ggml.ggml_opt_params p
         cdef Graph graph = self.graph
         cdef Tensor first = (<Slot>self.inputs[0]).tensor
         cdef Tensor total = self.loss.total
-        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
+        self.scheduler = Scheduler(2 * size + 64, graph.fused)
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
         p.inputs = first.ptr

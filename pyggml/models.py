@@ -380,6 +380,8 @@ class Sequential(Model):
             return
         if not isinstance(layer, Layer):
             raise TypeError(f"layers must be Layer objects, got {type(layer).__name__}")
+        if _holds(layer, self):
+            raise ValueError(f"model {self.name!r} cannot be a layer of itself")
         if any(other.name == layer.name for other in self._stack):
             raise ValueError(f"two layers are named {layer.name!r}")
         self._stack.append(layer)
@@ -474,3 +476,16 @@ class Sequential(Model):
         if flat is not None:
             self._input = flat["layers"][0]
             self._stack = [flat["layers"][call[0]] for call in flat["calls"]]
+
+
+def _holds(layer, wanted):
+    """Whether a layer is another one, or has it inside."""
+    left, seen = [layer], set()
+    while left:
+        layer = left.pop()
+        if layer is wanted:
+            return True
+        if id(layer) not in seen:
+            seen.add(id(layer))
+            left += layer._stack if isinstance(layer, Sequential) else layer.sublayers
+    return False

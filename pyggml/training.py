@@ -11,12 +11,12 @@ from pyggml._meter import Meter
 from pyggml._progress import Display
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream
-from pyggml.layers.base import count, positive_int
+from pyggml.layers.base import batch_rows, count, positive_int
 
 
 def batch_size_of(value):
     """Return a batch size; None stands for 32, as in Keras."""
-    return 32 if value is None else positive_int(value, "batch_size")
+    return 32 if value is None else batch_rows(value)
 
 
 def optional(value, name):

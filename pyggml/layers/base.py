@@ -313,6 +313,9 @@ class Layer:
 
 def assign_all(variables, values, owner):
     """Set variables to values after checking that all of them fit."""
+    if not hasattr(values, "__iter__"):
+        raise TypeError(f"weights of {owner} must be a list of arrays, got "
+                        f"{type(values).__name__}")
     values = list(values)
     if len(values) != len(variables):
         raise ValueError(f"{owner} has {len(variables)} weights, got {len(values)}")
@@ -329,6 +332,14 @@ def positive_int(value, name):
     value = value.__index__()
     if value < 1:
         raise ValueError(f"{name} must be positive, got {value}")
+    return _int64(value, name)
+
+
+def batch_rows(value, name="batch_size"):
+    """Return a number of rows to compute at once as an int, or raise as :func:`positive_int`."""
+    value = positive_int(value, name)
+    if value > 1 << 30:
+        raise ValueError(f"{name} must be at most {1 << 30}, got {value}")
     return value
 
 
@@ -339,6 +350,12 @@ def count(value, name):
     value = value.__index__()
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
+    return _int64(value, name)
+
+
+def _int64(value, name):
+    if value >= 1 << 63:
+        raise ValueError(f"{name} must be below 2**63, got {value}")
     return value
 
 
