@@ -62,6 +62,13 @@ class Moments:
         return self.squares / self.n
 
 
+def _any_to_set(layers):
+    from pyggml.layers import BatchNormalization
+
+    return any((isinstance(layer, BatchNormalization) and layer.momentum is None
+                and not layer.freeze_stats) or _any_to_set(layer.sublayers) for layer in layers)
+
+
 def calibrated_layers(program, bindings=None):
     """Return the layers that :func:`calibrate` sets, in order of computation.
 
@@ -76,6 +83,8 @@ def calibrated_layers(program, bindings=None):
     -------
     list of BatchNormalization
     """
+    if not _any_to_set(program.layers):
+        return []  # most networks: a graph need not be built to know
     finder = _Finder(program)
     Predictor(finder, {} if bindings is None else bindings).graph(1)
     return [layer for layer in finder.layers
