@@ -259,7 +259,7 @@ class Checkpoint:
             raise FileFormatError(container.path,
                                   f"its trainer cannot be made: {error}") from error
         try:
-            self._set(trainer, state)
+            self._set(trainer, state, fresh=True)
         except BaseException:
             trainer.free()
             raise
@@ -280,7 +280,7 @@ class Checkpoint:
         """
         state = stored_training(self._container)
         state["weights"] = {s.name: s for s in stored_weights(self._container)}
-        self._set(trainer, state)
+        self._set(trainer, state, fresh=False)
 
     def prepare(self, model):
         """Give a compiled model weights and training state, for its next ``fit``.
@@ -311,16 +311,16 @@ class Checkpoint:
                                  + "; ".join(wrong))
         pairs = [(v, stored[n]) for v, n in model.weight_names.items()]
         with model._predictor.lock:
-            fill(self._container, pairs + detach(state), fresh=True)  # checked when opened
+            fill(self._container, pairs + detach(state), fresh=False)
         model.compiled.training_state = state
 
     def random_state(self):
         """Return the saved state of the global random stream."""
         return _states.decode(loads(self._container, "pyggml.random"), self._container)
 
-    def _set(self, trainer, state):
-        try:  # all of the file was checked when it was opened
-            trainer._set_state(state, lambda pairs: fill(self._container, pairs, fresh=True))
+    def _set(self, trainer, state, fresh):
+        try:
+            trainer._set_state(state, lambda pairs: fill(self._container, pairs, fresh))
         except FileFormatError:
             raise
         except ValueError as error:
