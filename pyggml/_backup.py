@@ -46,7 +46,6 @@ class Backup(Callback):
     def on_train_begin(self, logs=None):
         from pyggml import checkpoints
 
-        self._epochs = self.model._epochs
         self._batches = 0
         self.restored = None
         found = checkpoints.latest(self.path)

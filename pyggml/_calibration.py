@@ -66,6 +66,13 @@ class Moments:
         return self.squares / self.n
 
 
+def _any_to_set(layers, wanted):
+    from pyggml.layers import BatchNormalization
+
+    return any((isinstance(layer, BatchNormalization) and wanted(layer))
+               or _any_to_set(layer.sublayers, wanted) for layer in layers)
+
+
 def calibrated_layers(program, bindings=None, wanted=None):
     """Return the layers that :func:`calibrate` sets, in order of computation.
 
@@ -81,9 +88,12 @@ def calibrated_layers(program, bindings=None, wanted=None):
     -------
     list of BatchNormalization
     """
+    wanted = wanted or _only_set_by_calibration
+    if not _any_to_set(program.layers, wanted):
+        return []  # most networks: a graph need not be built to know
     finder = _Finder(program)
     Predictor(finder, {} if bindings is None else bindings).graph(1)
-    return [layer for layer in finder.layers if (wanted or _only_set_by_calibration)(layer)]
+    return [layer for layer in finder.layers if wanted(layer)]
 
 
 def _only_set_by_calibration(layer):

@@ -27,6 +27,10 @@ class Callback:
     ``logs`` are dicts from names to means over the epoch so far. What a callback adds to the
     logs in ``on_epoch_end`` is seen by those after it, and by the history.
 
+    Where no callback has a hook for batches, many steps are made at once without Python. A class
+    that has one and does not read its metrics says ``reads_logs = False``: computing them for
+    every batch costs more than a small step.
+
     Examples
     --------
     >>> import pyggml
@@ -176,6 +180,11 @@ class CallbackList:
         for callback in self.callbacks:
             if hasattr(callback, "_go_on"):
                 callback._go_on()
+
+    def tell(self, epochs):
+        """Let those who save and restore know the loop."""
+        for callback in self._pausing:
+            callback._epochs = epochs
 
     def patience(self):
         """Return how many batches may pass before the next :meth:`pause`."""

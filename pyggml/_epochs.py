@@ -58,7 +58,7 @@ class Epochs:
         model = self.model
         model.history = self.history
         model.stop_training = False
-        model._epochs = self
+        self.callbacks.tell(self)
         try:
             self.callbacks.on_train_begin()
             # Where an epoch was interrupted it goes on, if only to its end.
@@ -71,8 +71,6 @@ class Epochs:
             self.display.abandon()
             self.callbacks.end_after_error()
             raise
-        finally:
-            model._epochs = None
         self.display.abandon()
         self.callbacks.on_train_end(self.history.last())
         if self.setup.o.epochs and self.history.epoch:

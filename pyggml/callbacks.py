@@ -371,6 +371,7 @@ class CSVLogger(Callback):
             self._size = None
 
     def on_epoch_end(self, epoch, logs=None):
+        self._go_on()
         if self._columns is None and self._file.tell():
             with open(self.filename, newline="") as f:
                 self._columns = next(csv.reader(f, delimiter=self.separator))

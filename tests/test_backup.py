@@ -199,6 +199,21 @@ def test_a_split_that_was_drawn_anew_is_refused(tmp_path):
         fit(None)
 
 
+def test_the_model_can_be_copied_and_pickled_while_it_is_backed_up(tmp_path):
+    import copy
+    import pickle
+
+    model, copies = linear(), []
+
+    def take(epoch, logs):
+        copies.append((copy.deepcopy(model), pickle.loads(pickle.dumps(model))))
+
+    model.fit(X, Y, epochs=2, verbose=0, callbacks=[
+        callbacks.BackupAndRestore(tmp_path), callbacks.LambdaCallback(on_epoch_end=take)])
+    for other in copies[-1]:
+        assert (other.predict(X) == model.predict(X)).all()
+
+
 def test_early_stopping_ends_a_resumed_training_where_it_would_have_ended(tmp_path):
     def watch():
         return callbacks.EarlyStopping("loss", patience=3, min_delta=1e9,
