@@ -11,7 +11,7 @@ from pyggml._graph cimport Graph, Tensor
 from pyggml._large cimport LargeGraph, measure
 from pyggml._locks cimport Lock
 from pyggml._lowering cimport Stepper, begin_compute, end_compute, fill_mask, pg_stepped
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._runtime cimport Scheduler
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
