@@ -1,5 +1,6 @@
 """Threads that use a trainer while another one steps: nobody waits long, nothing is torn."""
 
+import sys
 import threading
 import time
 
@@ -208,6 +209,48 @@ def test_weights_left_out_are_ones_though_another_thread_gave_some():
         while thread.is_alive():
             assert trainer.step(x, y, np.zeros(8)) == 0
         assert set(losses) == {wanted}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a waiting thread")
+def test_an_interrupt_while_others_have_their_turns_leaves_the_trainer_usable():
+    out = run_child("""
+        import signal, threading
+        import numpy as np
+        import pyggml
+        from trainer_nets import batch, dense
+        pyggml.set_num_threads(1)
+        x, y = batch()
+        rows = np.tile(np.arange(8), (500_000, 1))
+        trainer = pyggml.Trainer(dense(), 8)
+        stop = threading.Event()
+
+        def use():
+            while not stop.is_set():
+                trainer.predict(x)
+
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        threads = [threading.Thread(target=use) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        ended = 0
+        for _ in range(5):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            try:
+                trainer.step_many(x, y, rows)
+            except KeyboardInterrupt:
+                ended += 1
+        stop.set()
+        for thread in threads:
+            thread.join()
+        steps = trainer.n_steps
+        trainer.step(x, y)
+        trainer.free()
+        print(ended, trainer, 0 < steps < 5 * len(rows))
+    """)
+    assert out == "5 <Trainer freed> True\n"
 
 
 def test_free_during_step_many_ends_it_with_an_error():
