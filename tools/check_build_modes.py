@@ -29,7 +29,7 @@ MODES = {
 # What depends on ggml or the BLAS.
 TESTS = ("test_runtime.py", "test_variable.py", "test_ops.py", "test_kernels_gemm.py",
          "test_kernels_isa.py", "test_training_numbers.py", "test_trainer_contract.py",
-         "test_opt.py", "test_saving_container.py")
+         "test_opt.py")
 
 # Runs in the new environment, from another folder: import every extension module, train, then say
 # which files of ggml and the BLAS the process has mapped, and on how many threads an OpenBLAS
