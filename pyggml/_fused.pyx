@@ -9,11 +9,12 @@ operations. Shapes were checked by the caller.
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
-from pyggml._graph cimport Graph, Tensor
+from pyggml._graph cimport Graph, Tensor, _contiguous, _real, _same
 from pyggml._kernels cimport PG_RNN_GRU, PG_RNN_LSTM, PG_RNN_SIMPLE
 from pyggml._lowering cimport make_function, never_run, pg_function, rnn_floats
 
 from pyggml._graph import contiguous, reshape
+from pyggml._lowering import ACTIVATIONS
 
 
 cdef Tensor _call(list inputs, tuple shape, pg_function * f, size_t workspace):
@@ -287,3 +288,67 @@ cdef Tensor _part(Tensor t, int64_t start, int64_t n):
     return contiguous(t.graph.wrap(
         _ggml.ggml_view_4d(t.graph.compute.ptr, t.ptr, n, 1, 1, 1, n * 4, n * 4, n * 4, start * 4),
         (n,), t.requires_grad))
+
+
+def fused_activation(x, str name, double param=0.0):
+    """Return an activation as one kernel, or None where the graph is not lowered.
+
+    Parameters
+    ----------
+    x : Tensor
+    name : str
+        One of ``pyggml._lowering.ACTIVATIONS``.
+    param : float
+        Slope or scale, for those that have one.
+    """
+    cdef Tensor a = _real(x)
+    cdef Tensor key
+    cdef Tensor result
+    if not a.graph.fused:
+        return None
+    key = _same(a)
+    a.graph.reserve(1)
+    a.graph.carriers.activation(key.ptr, ACTIVATIONS[name], <float>param)
+    # SILU stands in for the kernel until the graph is lowered.
+    result = a.graph.wrap(_ggml.ggml_silu(a.graph.compute.ptr, key.ptr), a.shape, a.requires_grad)
+    result.made_by = name
+    result.made_from = a
+    return result
+
+
+def fused_loss(pred, labels, weights, int kind, params, double scale, bint weight_rows):
+    """Return ``scale * sum(weights * l(pred, labels))`` as one node, or None without kernels.
+
+    Parameters
+    ----------
+    pred, labels : Tensor of the same shape
+    weights : Tensor or None
+    kind : int
+        Of the kernels' losses.
+    params : tuple of two float
+    scale : float
+    weight_rows : bool
+        Whether weights are one a row.
+
+    Returns
+    -------
+    Tensor of shape (1,) or None
+    """
+    cdef Tensor p = _contiguous(_real(pred))
+    cdef Tensor y = _contiguous(_real(labels))
+    cdef Tensor w = None if weights is None else _contiguous(_real(weights))
+    cdef _ggml.ggml_tensor * key = y.ptr
+    cdef _ggml.ggml_tensor * joint[2]
+    cdef Graph graph = p.graph
+    if not graph.fused or p.shape != y.shape:
+        return None
+    graph.reserve(2)
+    # Each loss needs a key of its own, and weights must be part of the graph.
+    joint[0] = y.ptr
+    joint[1] = NULL if w is None else w.ptr
+    key = _ggml.ggml_custom_4d(
+        graph.compute.ptr, _ggml.GGML_TYPE_F32, p.ptr.ne[0], p.ptr.ne[1], p.ptr.ne[2],
+        p.ptr.ne[3], joint, 1 if w is None else 2, never_run, 1, NULL)
+    graph.carriers.loss(key, kind, params[0], params[1], scale, y.ptr, joint[1], weight_rows)
+    return graph.wrap(_ggml.ggml_cross_entropy_loss(graph.compute.ptr, p.ptr, key), (1,),
+                      p.requires_grad)

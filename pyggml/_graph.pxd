@@ -54,4 +54,4 @@ cdef class Graph:
 cdef Tensor _tensor(x, Tensor like=*, str name=*)
 cdef Tensor _real(x, Tensor like=*, str name=*)
 cdef Tensor _contiguous(Tensor t)
-cdef Tensor _repeat(Tensor t, tuple shape)
+cdef Tensor _same(Tensor t)

@@ -1,7 +1,7 @@
 """Losses as one node with its gradient, where a kernel computes them."""
 
 from pyggml import losses, ops
-from pyggml._graph import fused_loss
+from pyggml._fused import fused_loss
 from pyggml._lowering import LOSSES
 
 

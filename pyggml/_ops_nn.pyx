@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Operations that move, pick, pool and convolve: the second half of :mod:`pyggml.ops`.
 
-As in ``_graph.pyx`` every shape and range is checked here, since ggml ends the process where
+As in ``_ops_math.pyx`` every shape and range is checked here, since ggml ends the process where
 one is wrong, and everything that has to have a gradient is made of what ggml differentiates.
 """
 
@@ -14,10 +14,12 @@ from libc.stddef cimport size_t
 from libc.stdint cimport INT32_MAX, int64_t
 
 from pyggml cimport _ggml
-from pyggml._graph cimport Tensor, _contiguous, _real, _repeat, _tensor
+from pyggml._graph cimport Tensor, _contiguous, _real, _same, _tensor
+from pyggml._ops_math cimport _repeat
 
 from pyggml import _fused
-from pyggml._graph import _axis, add, multiply, reshape, transpose
+from pyggml._graph import _axis, reshape, transpose
+from pyggml._ops_math import add, multiply
 
 # ACC, SET and the backward pass of VIEW keep offsets and strides in bytes in 32 bits; SET
 # asserts that an offset is below 2^30.
@@ -571,3 +573,21 @@ cdef Tensor _pool(Tensor a, _ggml.ggml_op_pool kind, size, strides, padding):
     return a.graph.wrap(
         _ggml.ggml_pool_2d(a.graph.compute.ptr, a.ptr, kind, k0, k1, s0, s1, p0, p1),
         a.shape[:2] + sizes, a.requires_grad)
+
+
+def dropout(x, double rate):
+    """Multiply by a fresh inverted-dropout mask at every step.
+
+    Parameters
+    ----------
+    x : Tensor
+    rate : float
+        In [0, 1): the share of elements that become 0; the others are scaled up.
+    """
+    cdef Tensor a = _real(x)
+    if not a.graph.fused:
+        return multiply(a, a.graph.mask(a.shape, rate))
+    cdef Tensor key = _same(a)
+    a.graph.reserve(1)
+    a.graph.carriers.dropout(key.ptr, <float>rate)
+    return a.graph.wrap(_ggml.ggml_silu(a.graph.compute.ptr, key.ptr), a.shape, a.requires_grad)

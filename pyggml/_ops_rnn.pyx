@@ -10,7 +10,8 @@ from pyggml._graph cimport Tensor, _real
 from pyggml._variable cimport Variable
 
 from pyggml import _fused
-from pyggml._graph import add, multiply, reshape, sigmoid, subtract, tanh, transpose
+from pyggml._graph import reshape, transpose
+from pyggml._ops_math import add, multiply, sigmoid, subtract, tanh
 from pyggml._ops_nn import flip, matmul_transposed, pad, slice, split, stack
 
 

@@ -8,7 +8,7 @@ import functools
 import math
 
 from pyggml import ops
-from pyggml._graph import fused_activation
+from pyggml._fused import fused_activation
 from pyggml._lookup import lookup
 
 

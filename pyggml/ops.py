@@ -4,14 +4,14 @@ Shapes are row-major with the batch first, and operands are broadcast as in NumP
 operation has a gradient unless its description says otherwise.
 """
 
-from pyggml._graph import (
+from pyggml._graph import reshape, transpose
+from pyggml._ops_math import (
     absolute,
     add,
     affine,
     broadcast_to,
     cos,
     divide,
-    dropout,
     exp,
     linear,
     log,
@@ -22,7 +22,6 @@ from pyggml._graph import (
     multiply,
     negative,
     relu,
-    reshape,
     sigmoid,
     sign,
     silu,
@@ -35,7 +34,6 @@ from pyggml._graph import (
     subtract,
     sum,
     tanh,
-    transpose,
 )
 from pyggml._ops_nn import (
     average_pool2d,
@@ -43,6 +41,7 @@ from pyggml._ops_nn import (
     constant,
     conv2d,
     depthwise_conv2d,
+    dropout,
     flip,
     mask_future,
     matmul_transposed,
