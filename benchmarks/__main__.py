@@ -102,7 +102,7 @@ def extras(options, found):
     if "import" in options.names:
         print("import", flush=True)
         found["import_seconds"] = processes.import_times(
-            keys, 1 if options.quick else options.rounds)
+            keys, 1 if options.quick else options.rounds, options.clock)
     if "memory" in options.names:
         print("memory", flush=True)
         name = "dense-quick" if options.quick else "dense-784-128"
@@ -113,7 +113,8 @@ def extras(options, found):
         found["installed_bytes"] = processes.sizes(keys)
     if "overhead" in options.names and "pyggml" in keys:
         print("overhead", flush=True)
-        found["step_overhead"] = children.run("step_overhead", {"quick": options.quick}, 1)
+        found["step_overhead"] = children.run(
+            "step_overhead", {"quick": options.quick, "clock": options.clock}, 1)
         if found["step_overhead"] is None:
             found["failed"].append("overhead: no result")
 

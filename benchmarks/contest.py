@@ -12,11 +12,12 @@ import numpy as np
 
 CHECKED = 20    # training steps whose losses are compared
 BATCHES = 8     # that training steps go around
+CLOCKS = {"wall": "perf_counter", "cpu": "process_time"}    # functions of the module time
 TASKS = Path("/proc/self/task")
 BLOCK = 0.05    # seconds of work that are timed at once
-# Relative differences that are taken for rounding: float32 sums in another order, and Adam, which
-# divides what they leave of a gradient by its own size.
-TOLERANCE = {"step": 2e-3, "fit": 2e-3, "predict": 1e-4}
+# Relative differences that are no fault: float32 sums in another order, and Keras' and
+# scikit-learn's Adam, which add epsilon before the second moment's bias is corrected: up to 9e-5.
+TOLERANCE = {"step": 5e-4, "fit": 5e-4, "predict": 1e-4}
 
 
 @dataclass
@@ -126,7 +127,7 @@ def alternate(contestants, rounds, block=BLOCK, clock="wall"):
     without being timed, so that its threads and caches are awake. The clock "cpu" counts what
     this process was on processors, all its threads together.
     """
-    now = {"wall": time.perf_counter, "cpu": time.process_time}[clock]
+    now = getattr(time, CLOCKS[clock])
     counts = [calibrate(c, block) for c in contestants]
     times = [[] for _ in contestants]
     busy = 0

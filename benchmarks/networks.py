@@ -64,13 +64,18 @@ class MeanOverTime:
 
 @dataclass(frozen=True)
 class Network:
-    """Layers over an input; the loss is "mse" or, on class numbers and logits, "crossentropy"."""
+    """Layers over an input; the loss is "mse" or, on class numbers and logits, "crossentropy".
+
+    rate is Adam's. Large networks have a small one: where the first steps overshoot, rounding grows
+    into differences that could hide true ones.
+    """
 
     name: str
     input: tuple
     layers: tuple
     loss: str
     batch: int
+    rate: float = 1e-3
 
     @property
     def outputs(self):
@@ -123,17 +128,17 @@ class Network:
         return rng.integers(self.outputs, size=n)
 
 
-def dense(sizes, batch, loss="crossentropy"):
+def dense(sizes, batch, loss="crossentropy", rate=1e-3):
     """Dense layers, all but the last with ReLU."""
     layers = [Dense(n, "relu") for n in sizes[1:-1]] + [Dense(sizes[-1])]
-    return Network("-".join(map(str, sizes)), (sizes[0],), tuple(layers), loss, batch)
+    return Network("-".join(map(str, sizes)), (sizes[0],), tuple(layers), loss, batch, rate)
 
 
-def cnn(size, filters, batch):
+def cnn(size, filters, batch, rate=1e-3):
     """A convolution and a pooling for each number of filters, then a dense layer to 10 classes."""
     layers = [part for n in filters for part in (Conv(n), Pool())]
     return Network("CNN " + "x".join(map(str, size)) + ": " + "-".join(map(str, filters)), size,
-                   (*layers, Flatten(), Dense(10)), "crossentropy", batch)
+                   (*layers, Flatten(), Dense(10)), "crossentropy", batch, rate)
 
 
 def recurrent(kind, steps, inputs, units, batch):

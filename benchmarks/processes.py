@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 from benchmarks import children, machine, peers
+from benchmarks.contest import CLOCKS
 from benchmarks.workloads import workloads
 
 IMPORTS = {"pyggml": "import pyggml", "torch": "import torch", "keras": "import keras",
@@ -13,14 +14,15 @@ IMPORTS = {"pyggml": "import pyggml", "torch": "import torch", "keras": "import 
            "numpy": "import numpy"}
 
 
-def import_times(keys, rounds):
+def import_times(keys, rounds, clock):
     """Seconds that an import takes in a new process, lists by key, NumPy's beside them."""
+    now = CLOCKS[clock]
     times = {key: [] for key in (*keys, "numpy")}
     with tempfile.TemporaryDirectory() as folder:
         for r in range(rounds + 1):
             for key, seconds in times.items():
-                code = ("import time; t = time.perf_counter(); "
-                        f"{IMPORTS[key]}; print(time.perf_counter() - t)")
+                code = (f"from time import {now} as now; t = now(); {IMPORTS[key]}; "
+                        "print(now() - t)")
                 done = subprocess.run([sys.executable, "-c", code], cwd=folder, check=True,
                                       capture_output=True, text=True,
                                       env=children.environment(1))

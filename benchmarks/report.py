@@ -150,8 +150,7 @@ def markdown(report, forms_too=True):
              f"Medians of {report['rounds']} blocks in turn. In brackets: how many times longer "
              "the fastest form of a peer takes than pyggml."]
     if report["clock"] == "cpu":
-        parts.append("Times of steps, predictions and passes are those that the process was on a "
-                     "processor.")
+        parts.append("Times are those that the process was on a processor.")
     shares = [r["others_share"] for r in report["results"] if r["others_share"] is not None]
     if shares:
         parts.append(f"Other programs used {100 * median(shares):.0f} % of the processors "

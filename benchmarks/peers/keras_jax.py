@@ -64,7 +64,7 @@ def build(network, softmax=False):
         variable.assign(array)
     loss = ("mse" if network.loss == "mse"
             else keras.losses.SparseCategoricalCrossentropy(from_logits=not softmax))
-    model.compile(keras.optimizers.Adam(1e-3, epsilon=1e-8), loss)
+    model.compile(keras.optimizers.Adam(network.rate, epsilon=1e-8), loss)
     return model
 
 

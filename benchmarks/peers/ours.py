@@ -57,7 +57,7 @@ def build(network, data_format="channels_first"):
                 x = layers.GlobalAveragePooling1D(data_format="channels_last")(x)
         arrays += weights
     model = pyggml.Model(inputs, x)
-    model.compile(pyggml.optimizers.Adam(1e-3), LOSSES[network.loss])
+    model.compile(pyggml.optimizers.Adam(network.rate, epsilon=1e-8), LOSSES[network.loss])
     model.set_weights(arrays)
     return model
 

@@ -123,7 +123,7 @@ def initial(network):
 
 
 def updated(network, state, x, y):
-    """One step of Adam (Kingma and Ba, 2015) with a rate of 1e-3; returns state and loss."""
+    """One step of Adam (Kingma and Ba, 2015); returns state and loss."""
     import jax
     from jax import numpy as jnp
 
@@ -132,7 +132,7 @@ def updated(network, state, x, y):
     t = t + 1
     m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
     v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, grads)
-    first, second = 1e-3 / (1 - 0.9 ** t), 1 / (1 - 0.999 ** t)
+    first, second = network.rate / (1 - 0.9 ** t), 1 / (1 - 0.999 ** t)
     weights = jax.tree.map(lambda w, m, v: w - first * m / (jnp.sqrt(second * v) + 1e-8),
                            weights, m, v)
     return (weights, m, v, t), loss

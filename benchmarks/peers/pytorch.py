@@ -170,8 +170,8 @@ def maker(network, compiled, last=False):
     module = build(network)
     if last:
         module = module.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 1e-3,
-                                 eps=1e-8, fused=True)
+    optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad],
+                                 network.rate, eps=1e-8, fused=True)
     criterion = F.mse_loss if network.loss == "mse" else F.cross_entropy
 
     def loss_of(x, y):

@@ -37,8 +37,8 @@ def build(network, rows=None, **options):
     if not regression and last.units < 3:
         raise Unsupported("has one output for two classes")
     estimator = kind(hidden_layer_sizes=[layer.units for layer in hidden], solver="adam",
-                     alpha=0.0, learning_rate_init=1e-3, epsilon=1e-8, batch_size=network.batch,
-                     **options)
+                     alpha=0.0, learning_rate_init=network.rate, epsilon=1e-8,
+                     batch_size=network.batch, **options)
     # The first call makes the arrays, in the type of the data.
     x, y = network.rows(rows or network.batch)
     learn(estimator, network)(x, y)
