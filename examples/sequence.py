@@ -135,7 +135,7 @@ def draw(history, counted, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--characters", type=int, default=None,
                         help="how many to train on (default: all)")
     parser.add_argument("--output", default="sequence.png", help="file for the plot")

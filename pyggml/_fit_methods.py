@@ -144,6 +144,11 @@ class FitMethods:
         -------
         History
 
+        Raises
+        ------
+        ValueError
+            ``generator`` is None, and what :meth:`fit` raises.
+
         Examples
         --------
         >>> import numpy as np

@@ -11,6 +11,10 @@ from pyggml import _config, _runtime
 def config():
     """Return what :func:`show_config` prints, as a dict of dicts of strings.
 
+    Returns
+    -------
+    dict
+
     Examples
     --------
     >>> import pyggml
