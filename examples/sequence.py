@@ -122,13 +122,13 @@ def draw(history, counted, path):
                     xycoords=("axes fraction", "data"), ha="right")
     ax.set_yscale("log")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ticks = [4, 6, 8, 12, 16, 24]
+    ticks = [3, 4, 6, 8, 12, 16, 24]
     ax.set_yticks(ticks, [str(t) for t in ticks])
     ax.minorticks_off()
     ax.set_xlabel("epoch")
     ax.set_ylabel("perplexity per character")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="center right")
+    ax.legend(frameon=False, ncols=2, loc="center", bbox_to_anchor=(0.55, 0.59))
     figure.savefig(path, dpi=200)
     plt.close(figure)
 
