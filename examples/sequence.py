@@ -122,20 +122,20 @@ def draw(history, counted, path):
                     xycoords=("axes fraction", "data"), ha="right")
     ax.set_yscale("log")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ticks = [4, 6, 8, 12, 16, 24]
+    ticks = [3, 4, 6, 8, 12, 16, 24]
     ax.set_yticks(ticks, [str(t) for t in ticks])
     ax.minorticks_off()
     ax.set_xlabel("epoch")
     ax.set_ylabel("perplexity per character")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="center right")
+    ax.legend(frameon=False, ncols=2, loc="center", bbox_to_anchor=(0.55, 0.59))
     figure.savefig(path, dpi=200)
     plt.close(figure)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--characters", type=int, default=None,
                         help="how many to train on (default: all)")
     parser.add_argument("--output", default="sequence.png", help="file for the plot")

@@ -156,6 +156,11 @@ class FitMethods:
         -------
         History
 
+        Raises
+        ------
+        ValueError
+            ``generator`` is None, and what :meth:`fit` raises.
+
         Examples
         --------
         >>> import numpy as np
@@ -203,7 +208,8 @@ class FitMethods:
         -------
         float, list of float or dict of str to float
             The loss; or the loss, the losses of the outputs if there are several, and metrics.
-            Loss = sum(w * l) / N over all rows.
+            Loss = sum(w * l) / N over all rows: that of the predictions, without the penalties of
+            regularizers, which training adds.
         """
         logs = training.evaluate(self, x, y, batch_size, sample_weight, steps, callbacks, verbose,
                                  workers)

@@ -12,8 +12,10 @@ from pyggml._variable cimport Variable
 
 from pyggml import _fused
 from pyggml._graph import reshape, transpose
-from pyggml._ops_math import absolute, add, affine, multiply, sigmoid, step, subtract, tanh
-from pyggml._ops_nn import flip, matmul_transposed, pad, slice, split, stack
+from pyggml._ops_math import add, affine, multiply, subtract
+from pyggml._ops_nn import matmul_transposed
+from pyggml._ops_parts import flip, pad, slice, split, stack
+from pyggml._ops_unary import absolute, sigmoid, step, tanh
 
 
 cdef Tensor _rows_of(u, Tensor like, int gates):
@@ -137,6 +139,17 @@ def simple_rnn_sequence(xw, recurrent_kernel, h0=None, *, activation, go_backwar
     ------
     ValueError
         Shapes that do not fit together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> def last(xw, kernel):
+    ...     y, states = ops.simple_rnn_sequence(
+    ...         xw, ops.reshape(kernel, (2, 2)), activation=ops.tanh)
+    ...     return y
+    >>> xw, kernel = np.zeros((1, 5, 2)), np.zeros((1, 2, 2))
+    >>> ops.evaluate(last, xw, kernel).tolist()
+    [[0.0, 0.0]]
     """
     cdef Tensor z = _real(xw, None, "xw")
     cdef Tensor u = _rows_of(recurrent_kernel, z, 1)
@@ -179,6 +192,18 @@ def lstm_sequence(xw, recurrent_kernel, h0=None, c0=None, *, activation, recurre
     ------
     ValueError
         Shapes that do not fit together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> def last(xw, kernel):
+    ...     y, states = ops.lstm_sequence(
+    ...         xw, ops.reshape(kernel, (2, 8)), activation=ops.tanh,
+    ...         recurrent_activation=ops.sigmoid)
+    ...     return y
+    >>> xw, kernel = np.zeros((1, 5, 8)), np.zeros((1, 2, 8))
+    >>> ops.evaluate(last, xw, kernel).tolist()
+    [[0.0, 0.0]]
     """
     cdef Tensor z = _real(xw, None, "xw")
     cdef Tensor u = _rows_of(recurrent_kernel, z, 4)
@@ -231,6 +256,18 @@ def gru_sequence(xw, recurrent_kernel, recurrent_bias=None, h0=None, *, activati
     ------
     ValueError
         Shapes that do not fit together, or a bias without ``reset_after``.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> def last(xw, kernel):
+    ...     y, states = ops.gru_sequence(
+    ...         xw, ops.reshape(kernel, (2, 6)), activation=ops.tanh,
+    ...         recurrent_activation=ops.sigmoid)
+    ...     return y
+    >>> xw, kernel = np.zeros((1, 5, 6)), np.zeros((1, 2, 6))
+    >>> ops.evaluate(last, xw, kernel).tolist()
+    [[0.0, 0.0]]
     """
     cdef Tensor xt = _real(xw, None, "xw")
     cdef Tensor u = _rows_of(recurrent_kernel, xt, 3)

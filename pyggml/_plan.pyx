@@ -30,7 +30,8 @@ cdef int expand(_ggml.ggml_cgraph * graph, _ggml.ggml_tensor * result) except -1
         ready = True
         for i in range(_ggml.GGML_MAX_SRC):
             source = t.src[i]
-            if source is not NULL and <size_t>source not in done:
+            # A CAST names itself as a source.
+            if source is not NULL and source is not t and <size_t>source not in done:
                 stack.append(<size_t>source)
                 ready = False
                 break

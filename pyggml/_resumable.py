@@ -41,6 +41,19 @@ def fit(model, *arrays, path, epochs, callbacks=(), keep=1, save_freq="epoch", h
     ------
     ValueError
         The file belongs to another model, optimizer or list of callbacks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyggml
+    >>> from pyggml import checkpoints
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> x, y = np.ones((8, 2)), np.ones(8)
+    >>> history = checkpoints.fit(model, x, y, path="fit.ckpt", epochs=2, verbose=0)
+    >>> history = checkpoints.fit(model, x, y, path="fit.ckpt", epochs=5, verbose=0)
+    >>> history.epoch
+    [0, 1, 2, 3, 4]
     """
     from pyggml._backup import Backup
 

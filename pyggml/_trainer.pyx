@@ -58,6 +58,12 @@ cdef class Trainer(Engine):
     ----------
     batch_size, nbatch_logical : int
     weight_decay : float
+    program : Program
+        What the model computes.
+    criterion : Criterion
+        The losses.
+    compiled : Model
+        The model that was given.
 
     Raises
     ------
@@ -563,7 +569,14 @@ cdef class Trainer(Engine):
     # -- checkpoints ---------------------------------------------------------------------
 
     def save_checkpoint(self, path, keep=1, objects=None, extra=None):
-        """Save all that training goes on from; see :func:`pyggml.checkpoints.save`."""
+        """Save all that training goes on from; see :func:`pyggml.checkpoints.save`.
+
+        Parameters
+        ----------
+        path : str or path-like
+        keep, objects, extra
+            As for :func:`pyggml.checkpoints.save`.
+        """
         from pyggml import checkpoints
 
         checkpoints.save(path, self, keep=keep, objects=objects, extra=extra)

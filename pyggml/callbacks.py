@@ -125,7 +125,13 @@ class EarlyStopping(Monitor):
                 "best_weights": self.best_weights}
 
     def set_state(self, state):
-        """Go on from :meth:`get_state`'s value in the next ``fit``."""
+        """Go on from :meth:`get_state`'s value in the next ``fit``.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`get_state` returned.
+        """
         self._resumed = dict(state)
 
 
@@ -152,6 +158,12 @@ class ReduceLROnPlateau(Monitor):
     Notes
     -----
     Adds ``learning_rate`` to the history: the rate with which the epoch was trained.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> callbacks.ReduceLROnPlateau(factor=0.2, patience=3).factor
+    0.2
     """
 
     def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
@@ -210,7 +222,12 @@ class ReduceLROnPlateau(Monitor):
         return {"wait": self.wait, "best": self.best, "cooldown_counter": self.cooldown_counter}
 
     def set_state(self, state):
-        """Go on from :meth:`get_state`'s value in the next ``fit``."""
+        """Go on from :meth:`get_state`'s value in the next ``fit``.
+
+        Parameters
+        ----------
+        state : dict
+        """
         self._resumed = dict(state)
 
 
@@ -244,6 +261,19 @@ class ModelCheckpoint(Monitor):
         The best value so far; it is kept from one ``fit`` to the next.
     last_path : str or None
         What was saved last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyggml
+    >>> from pyggml import callbacks
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> x, y = np.ones((8, 2)), np.ones(8)
+    >>> keep = callbacks.ModelCheckpoint("epoch{epoch:02d}.gguf")
+    >>> history = model.fit(x, y, verbose=0, callbacks=[keep])
+    >>> pyggml.load_model("epoch01.gguf").count_params()
+    3
     """
 
     def __init__(self, filepath, monitor="val_loss", verbose=0, save_best_only=False,
@@ -324,7 +354,12 @@ class ModelCheckpoint(Monitor):
         return {"best": self.best, "batches": self._batches}
 
     def set_state(self, state):
-        """Take over :meth:`get_state`'s value."""
+        """Take over :meth:`get_state`'s value.
+
+        Parameters
+        ----------
+        state : dict
+        """
         self.best = state["best"]
         self._batches = state["batches"]
 
@@ -344,6 +379,20 @@ class CSVLogger(Callback):
     Columns are ``epoch``, counted from 0, and what the first epoch logs; values that an epoch
     lacks are left empty. Every line is on its way to the disk when the epoch ends. Where training
     goes on from a backup, lines that are younger than that are taken away.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyggml
+    >>> from pyggml import callbacks
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> x, y = np.ones((8, 2)), np.ones(8)
+    >>> log = callbacks.CSVLogger("log.csv")
+    >>> history = model.fit(x, y, verbose=0, callbacks=[log])
+    >>> with open("log.csv") as f:
+    ...     f.readline().strip()
+    'epoch,loss'
     """
 
     def __init__(self, filename, separator=",", append=False) -> None:
@@ -410,6 +459,12 @@ class TerminateOnNaN(Callback):
     ----------
     stopped : bool
         Whether it did.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> callbacks.TerminateOnNaN().stopped
+    False
     """
 
     def __init__(self) -> None:
@@ -430,6 +485,12 @@ class ProgbarLogger(Callback):
     """Shows progress as ``verbose=1`` does: for loops of your own.
 
     ``fit`` shows progress by itself; with this callback give it ``verbose=0``.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> callbacks.ProgbarLogger().uses_batches
+    True
     """
 
     uses_batches = True
@@ -475,6 +536,12 @@ class TensorBoard(Callback):
     ------
     ImportError
         tensorboardX is missing; it comes with ``pip install 'pyggml[tensorboard]'``.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> issubclass(callbacks.TensorBoard, callbacks.Callback)
+    True
     """
 
     def __init__(self, log_dir="logs", histogram_freq=0, update_freq="epoch") -> None:

@@ -187,12 +187,28 @@ def save(path, trainer, keep=1, objects=None, extra=None):
 class Checkpoint:
     """An open checkpoint; made by :func:`load`, closed by ``with`` or :meth:`close`.
 
+    Parameters
+    ----------
+    path : str or path-like
+
     Attributes
     ----------
     path : str
     n_steps, n_updates : int
     extra : object
         What was given to :func:`save`.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import checkpoints
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> trainer = pyggml.Trainer(model, batch_size=4)
+    >>> trainer.save_checkpoint("run.ckpt")
+    >>> with checkpoints.load("run.ckpt") as saved:
+    ...     saved.n_steps
+    0
     """
 
     def __init__(self, path):
@@ -240,6 +256,8 @@ class Checkpoint:
         ------
         ValueError
             Another architecture or another optimizer than the saved one.
+        FileFormatError
+            The checkpoint is damaged.
         """
         from pyggml._trainer import Trainer
 
@@ -398,6 +416,18 @@ def load(path):
         The file cannot be read.
     FileFormatError
         A ``ValueError`` with the path and the reason.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import checkpoints
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> trainer = pyggml.Trainer(model, batch_size=4)
+    >>> trainer.save_checkpoint("run.ckpt")
+    >>> with checkpoints.load("run.ckpt") as saved:
+    ...     saved.trainer().n_steps
+    0
     """
     return Checkpoint(path)
 
@@ -420,6 +450,17 @@ def latest(path):
     ------
     FileFormatError
         There are files, but none is good: starting anew would throw work away.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import checkpoints
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> trainer = pyggml.Trainer(model, batch_size=4)
+    >>> trainer.save_checkpoint("run.ckpt")
+    >>> checkpoints.latest("run.ckpt")
+    'run.ckpt'
     """
     path = os.fspath(path)
     first = None

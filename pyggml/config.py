@@ -14,6 +14,10 @@ from pyggml import _config, _lowering, _runtime
 def config() -> dict[str, Any]:
     """Return what :func:`show_config` prints, as a dict of dicts of strings.
 
+    Returns
+    -------
+    dict
+
     Examples
     --------
     >>> import pyggml

@@ -31,6 +31,12 @@ class LazyArray:
         With ``shape``, ``dtype`` and ``__getitem__``.
     name : str
         For messages.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.LazyArray(np.zeros((5, 2)), "x").shape
+    (5, 2)
     """
 
     def __init__(self, source, name):
@@ -79,12 +85,22 @@ def adapt(value, name):
     name : str
         For messages.
 
+    Returns
+    -------
+    numpy.ndarray or LazyArray
+
     Raises
     ------
     TypeError
         What is not made of real numbers.
     ValueError
         A masked array with masked elements.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.adapt([[1, 2], [3, 4]], "x").shape
+    (2, 2)
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(f"{name} is a masked array with {np.ma.count_masked(value)} masked "
@@ -142,6 +158,16 @@ class Arrays:
     n_rows : int
     lazy : bool
         Whether any of the arrays is read slice by slice.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import data
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> criterion = model.compiled.criterion
+    >>> data.Arrays(model.program, criterion, np.ones((5, 2)), np.ones(5)).n_rows
+    5
     """
 
     def __init__(self, program, criterion, x, y=None, sample_weight=None):
@@ -189,11 +215,22 @@ class Arrays:
         return (pack([_take(a, rows) for a in self.x]), *self.read_labels(rows))
 
     def read_labels(self, rows):
-        """Return y and sample_weight of some rows, as NumPy arrays."""
+        """Return y and sample_weight of some rows, as NumPy arrays.
+
+        Parameters
+        ----------
+        rows : slice
+        """
         return pack([_take(a, rows) for a in self.y]), pack([_take(a, rows) for a in self.w])
 
     def slabs(self, n):
-        """Yield slices of at most n rows, giving back what was mapped in between."""
+        """Yield slices of at most n rows, giving back what was mapped in between.
+
+        Parameters
+        ----------
+        n : int
+            Rows of a slab.
+        """
         watch = self.watch()
         for start in range(0, self.n_rows, n):
             yield slice(start, min(start + n, self.n_rows))
@@ -274,7 +311,22 @@ def _names(what, names):
 
 
 def pack(arrays):
-    """Return a list of arrays as methods take them: one alone, several as a tuple, none as None."""
+    """Return a list of arrays as methods take them: one alone, several as a tuple, none as None.
+
+    Parameters
+    ----------
+    arrays : list
+
+    Returns
+    -------
+    object
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.pack([1]), data.pack([1, 2]), data.pack([])
+    (1, (1, 2), None)
+    """
     if len(arrays) == 1:
         return arrays[0]
     return tuple(arrays) if arrays else None
@@ -283,7 +335,22 @@ def pack(arrays):
 # ---- batches that somebody else makes ---------------------------------------------------------
 
 def is_stream(value):
-    """Return whether a value hands out batches, in contrast to being an array."""
+    """Return whether a value hands out batches, in contrast to being an array.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.is_stream(np.zeros(3)), data.is_stream(iter([]))
+    (False, True)
+    """
     if value is None or isinstance(value, (np.ndarray, list, tuple, dict, str, bytes)):
         return False
     if hasattr(value, "shape") or hasattr(value, "to_numpy"):
@@ -314,6 +381,13 @@ class Stream:
     ------
     TypeError
         None of these.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> batches = data.Stream(lambda: (np.ones((4, 2)), np.ones(4)), "generator", steps=3)
+    >>> len(list(batches.epoch()))
+    3
     """
 
     def __init__(self, source, name, steps=None, workers=0):
@@ -362,6 +436,10 @@ class Stream:
             ``steps``, which is taken for one without an end.
         begun : iterator, optional
             What was returned for this epoch before, from which the first batch may be gone.
+
+        Returns
+        -------
+        iterator
         """
         rewound, self.rewound = self.rewound, False
         endless = self.kind in ("callable", "iterator") and self.steps is not None
@@ -483,10 +561,29 @@ def _same(batch):
 def unpack(batch, name, number):
     """Return x, y and sample_weight of a batch.
 
+    Parameters
+    ----------
+    batch : tuple or list
+    name : str
+        Of the source, for messages.
+    number : int
+        Of the batch, for messages.
+
+    Returns
+    -------
+    tuple of x, y and sample_weight
+        The last is None where the batch has two parts.
+
     Raises
     ------
     ValueError
         Not a tuple or list of two or three.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.unpack((1, 2), "generator", 1)
+    (1, 2, None)
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         got = (f"a {type(batch).__name__} of {len(batch)}" if isinstance(batch, (tuple, list))
@@ -506,6 +603,17 @@ class ClassWeights:
     class_weight : dict of int to float
     criterion : Criterion
         With one output.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import data
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> criterion = model.compiled.criterion
+    >>> weights = data.ClassWeights({0: 1.0, 1: 3.0}, criterion)
+    >>> weights.apply(np.array([0, 1, 1]), None).tolist()
+    [1.0, 3.0, 3.0]
     """
 
     def __init__(self, class_weight, criterion):

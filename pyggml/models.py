@@ -171,6 +171,8 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         ------
         ValueError
             Neither or both are given, or there is no such layer.
+        TypeError
+            ``index`` is no integer.
         """
         if (name is None) == (index is None):
             raise ValueError("exactly one of name and index must be given")
@@ -270,6 +272,10 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         config : dict
         custom_objects : dict of str to type or callable, optional
             Classes and functions of yours that the configuration names.
+
+        Returns
+        -------
+        Model
         """
         with _serialize.custom(custom_objects):
             return cls._from_config(config)
@@ -325,7 +331,19 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         """Take the input shape from data where nothing else has told it."""
 
     def make_trainer(self, batch_size, nbatch_logical, mask):
-        """Return the trainer that ``fit`` runs on: one for as long as the model is compiled."""
+        """Return the trainer that ``fit`` runs on: one for as long as the model is compiled.
+
+        Parameters
+        ----------
+        batch_size : int
+        nbatch_logical : int or None
+        mask : {None, "rows", "elements"}
+            Whether weights are taken, and how many.
+
+        Returns
+        -------
+        Trainer
+        """
         self.require_compiled()
         compiled = self.compiled
         if compiled.trainer is None:
@@ -410,6 +428,10 @@ class Sequential(Model):
     def pop(self) -> Layer:
         """Remove the last layer and return it.
 
+        Returns
+        -------
+        Layer
+
         Raises
         ------
         IndexError
@@ -433,6 +455,11 @@ class Sequential(Model):
         ----------
         input_shape : tuple of int
             Of one row, or with None for the batch in front.
+
+        Raises
+        ------
+        ValueError
+            The model has no layers, or a layer does not take the shape.
         """
         if self._input is not None:
             return

@@ -60,6 +60,12 @@ class Optimizer:
         Name of the step rule.
     n_slots : int
         How many arrays of state there are for each weight.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.SGD(0.1, weight_decay=0.01, decay_biases=False).decay_biases
+    False
     """
 
     rule = ""
@@ -99,7 +105,13 @@ class Optimizer:
         return self._schedule
 
     def follow_schedule(self, updates):
-        """Take the rate for the next update from the schedule, if there is one."""
+        """Take the rate for the next update from the schedule, if there is one.
+
+        Parameters
+        ----------
+        updates : int
+            Those done so far.
+        """
         if self._schedule is not None:
             self._learning_rate = _rate(self._schedule(updates), "learning_rate")
 
@@ -118,6 +130,15 @@ class Optimizer:
         """Return what the step rule reads at update number t, counted from 1.
 
         The first two are the learning rate and the weight decay; there are at most seven.
+
+        Parameters
+        ----------
+        weight_decay : float
+        t : int
+
+        Returns
+        -------
+        tuple of float
         """
         raise NotImplementedError(f"{type(self).__name__}.params")
 
@@ -129,7 +150,16 @@ class Optimizer:
 
     @classmethod
     def from_config(cls, config):
-        """Make an optimizer from :meth:`get_config`'s dict."""
+        """Make an optimizer from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Optimizer
+        """
         return cls(**config)
 
     def __repr__(self):
@@ -374,6 +404,10 @@ def get(identifier):
     Parameters
     ----------
     identifier : str or Optimizer
+
+    Returns
+    -------
+    Optimizer
 
     Examples
     --------

@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 
-from pyggml import _activate, _calibration
+from pyggml import _activate
 from pyggml._batches import Resident, Sliced, Streamed, Weighting, mask_for
 from pyggml._feed import Feed, evaluate_rows
 from pyggml._meter import Meter

@@ -138,6 +138,23 @@ def test_rowwise_helpers_are_numpys():
     assert argmax_last(x[:, ::2]).tolist() == x[:, ::2].argmax(axis=-1).tolist()
 
 
+def test_penalties_count_in_training_and_not_in_what_is_measured():
+    """evaluate is the loss of the predictions; fit reports what it trains on."""
+    x, y = np.ones((4, 2), np.float32), np.zeros((4, 1), np.float32)
+    model = pyggml.Sequential([
+        pyggml.Input((2,)),
+        pyggml.layers.Dense(1, kernel_initializer="ones", kernel_regularizer="l2")])
+    model.compile(pyggml.optimizers.SGD(0.0), "mse")
+    history = model.fit(x, y, validation_data=(x, y), verbose=0).history
+    plain = np.mean(model.predict(x).astype("d") ** 2)
+    assert model.evaluate(x, y) == pytest.approx(plain) == pytest.approx(4.0)
+    assert history["val_loss"] == [pytest.approx(plain)]
+    assert history["loss"] == [pytest.approx(plain + 0.01 * 2)]
+    with pyggml.Trainer(model, 4) as trainer:
+        assert trainer.eval(x, y) == pytest.approx(plain)
+        assert trainer.step(x, y) == pytest.approx(plain + 0.01 * 2)
+
+
 # ---- habits from Keras ------------------------------------------------------------------------
 
 def _classifier():

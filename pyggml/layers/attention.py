@@ -95,6 +95,13 @@ class MultiHeadAttention(Layer):
         -------
         Symbol or Tensor of shape (batch, queries, output)
             Or a list of it and the attention weights (batch, num_heads, queries, keys).
+
+        Raises
+        ------
+        TypeError
+            ``value`` is missing.
+        ValueError
+            Shapes that do not fit.
         """
         if value is None:
             raise TypeError("value must be given; self-attention is layer(x, x)")
@@ -162,6 +169,26 @@ class MultiHeadAttention(Layer):
 
     def call(self, inputs, roles=("query", "value", "key"), use_causal_mask=False, array_mask=None,
              return_attention_scores=False, training=False):
+        """Return the output, and the attention weights if they are asked for.
+
+        Parameters
+        ----------
+        inputs : list of Tensor
+        roles : tuple of str
+            What each of them is.
+        use_causal_mask : bool
+        array_mask : numpy.ndarray of shape (queries, keys), optional
+        return_attention_scores, training : bool
+
+        Returns
+        -------
+        Tensor, or list of two
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit.
+        """
         given = dict(zip(roles, inputs, strict=True))
         query, value, key = given["query"], given["value"], given["key"]
         if key.shape[:2] != value.shape[:2]:

@@ -142,7 +142,7 @@ class Layer:
             return self._traced_shape(input_shape, arguments)
         return self.compute_output_shape(input_shape)
 
-    def _traced_shape(self, input_shape, arguments):
+    def _traced_shape(self, input_shape, arguments, rows=3):
         many = isinstance(input_shape, list)
         shapes = input_shape if many else [input_shape]
         dtypes = getattr(self, "_shape_dtypes", ["float32"] * len(shapes))
@@ -152,7 +152,7 @@ class Layer:
                        for shape, dtype in zip(shapes, dtypes, strict=True)]
             return self._run(graph, tensors if many else tensors[0], dict(arguments))
 
-        _, result = build(make, 3, False, {})
+        _, result = build(make, rows, False, {})
         if isinstance(result, (list, tuple)):
             return [(None, *t.shape[1:]) for t in result]
         return (None, *result.shape[1:])
@@ -163,7 +163,16 @@ class Layer:
 
     @classmethod
     def from_config(cls, config):
-        """Make the layer anew from :meth:`get_config`'s dict."""
+        """Make the layer anew from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Layer
+        """
         return cls(**config)
 
     # -- weights -------------------------------------------------------------------------
@@ -245,7 +254,16 @@ class Layer:
             layer.trainable = value
 
     def get_weights(self, copy: bool = True) -> list[NDArray[np.float32]]:
-        """Return the weights as NumPy arrays; with ``copy=False`` as views on their memory."""
+        """Return the weights as NumPy arrays; with ``copy=False`` as views on their memory.
+
+        Parameters
+        ----------
+        copy : bool
+
+        Returns
+        -------
+        list of numpy.ndarray
+        """
         return [v.numpy(copy) for v in self.weights]
 
     def set_weights(self, weights: Sequence[ArrayLike]) -> None:
@@ -270,7 +288,25 @@ class Layer:
     # -- use -----------------------------------------------------------------------------
 
     def __call__(self, inputs, **arguments):
-        """Apply the layer to symbols of a functional model or to tensors of a graph."""
+        """Apply the layer to symbols of a functional model or to tensors of a graph.
+
+        Parameters
+        ----------
+        inputs : Symbol or Tensor, or list of them
+        **arguments
+            Go to :meth:`call`.
+
+        Returns
+        -------
+        Symbol or Tensor, or list of them
+
+        Raises
+        ------
+        TypeError
+            What is neither symbol nor tensor.
+        ValueError
+            No inputs, or shapes that the layer does not take.
+        """
         flat = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         if flat and all(isinstance(item, Tensor) for item in flat):
             return self._run(flat[0].graph, inputs, arguments)

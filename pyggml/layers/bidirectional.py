@@ -3,7 +3,7 @@
 from pyggml import ops
 from pyggml.layers._spatial import choice
 from pyggml.layers.base import Layer, Symbol
-from pyggml.layers.recurrent import GRU, LSTM, SimpleRNN, _Recurrent
+from pyggml.layers.recurrent import GRU, LSTM, SimpleRNN, _Recurrent, joined
 
 _kinds = {"SimpleRNN": SimpleRNN, "LSTM": LSTM, "GRU": GRU}
 _modes = ("concat", "sum", "mul", "ave")
@@ -78,6 +78,13 @@ class Bidirectional(Layer):
         -------
         Symbol or Tensor, or list of them
             The output, and with ``return_state`` the final states of both directions.
+
+        Raises
+        ------
+        TypeError
+            One state where both directions need theirs.
+        ValueError
+            States or a mask of other shapes.
         """
         x, *states = sequences if isinstance(sequences, (list, tuple)) else [sequences]
         if initial_state is not None:
@@ -100,6 +107,18 @@ class Bidirectional(Layer):
             self.trainable = False
 
     def call(self, inputs, masked=False):
+        """Return the merged outputs, and the states if they are asked for.
+
+        Parameters
+        ----------
+        inputs : Tensor, or list of Tensor
+        masked : bool
+            Whether the last of the inputs is the mask.
+
+        Returns
+        -------
+        Tensor, or list of Tensor
+        """
         x, *states = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         mask = states.pop() if masked else None
         half = len(states) // 2
@@ -145,6 +164,16 @@ class Bidirectional(Layer):
 
     @classmethod
     def from_config(cls, config):
+        """Make the layer anew from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Bidirectional
+        """
         config = dict(config)
         for key in ("layer", "backward_layer"):
             if isinstance(config.get(key), dict):

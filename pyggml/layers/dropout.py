@@ -32,6 +32,17 @@ class Dropout(Layer):
         self.rate = share(rate, "rate")
 
     def call(self, x, training=False):
+        """Return x, with a share of it dropped in training.
+
+        Parameters
+        ----------
+        x : Tensor
+        training : bool
+
+        Returns
+        -------
+        Tensor
+        """
         if not training or self.rate == 0:
             return x
         return ops.dropout(x, self.rate)

@@ -59,6 +59,26 @@ class Embedding(Layer):
         self.embeddings_regularizer = regularizers.get(embeddings_regularizer)
 
     def __call__(self, inputs, **arguments):
+        """Apply the layer.
+
+        Parameters
+        ----------
+        inputs : Symbol or Tensor of shape (batch, ...)
+            An Input of int32.
+        **arguments
+            None are known.
+
+        Returns
+        -------
+        Symbol or Tensor of shape (batch, ..., output_dim)
+
+        Raises
+        ------
+        TypeError
+            The input is not int32.
+        ValueError
+            It is not an Input.
+        """
         if isinstance(inputs, Symbol):
             if not isinstance(inputs.node.layer, InputLayer):
                 raise ValueError(f"layer {self.name!r} takes an Input, not the output of "

@@ -101,7 +101,16 @@ class BatchNormalization(Layer):
         self.freeze_stats = False
 
     def channel_axis(self, shape):
-        """Return the axis of the channels for a shape, or raise ValueError."""
+        """Return the axis of the channels for a shape, or raise ValueError.
+
+        Parameters
+        ----------
+        shape : tuple
+
+        Returns
+        -------
+        int
+        """
         n = len(shape)
         if not -n < self.axis < n or self.axis == 0:
             raise ValueError(f"layer {self.name!r} has axis {self.axis}, which is no axis beside "
@@ -123,6 +132,22 @@ class BatchNormalization(Layer):
             decay=False)
 
     def call(self, x, training=False):
+        """Return x normalised.
+
+        Parameters
+        ----------
+        x : Tensor
+        training : bool
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            Another number of channels than the layer was built for.
+        """
         graph = x.graph
         axis = self.channel_axis(x.shape)
         if x.shape[axis] != self.moving_mean.shape[0]:

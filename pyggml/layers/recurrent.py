@@ -100,14 +100,48 @@ class _Recurrent(Layer):
                                         axes=tuple(range(len(shape))))
 
     def input_bias(self, graph):
-        """Return what is added to the product with the kernel."""
+        """Return what is added to the product with the kernel.
+
+        Parameters
+        ----------
+        graph : Graph
+
+        Returns
+        -------
+        Tensor
+        """
         return graph.weight(self.bias)
 
     def scan(self, xw, states, how):
-        """Return the output and the list of final states."""
+        """Return the output and the list of final states.
+
+        Parameters
+        ----------
+        xw : Tensor of shape (batch, time, gates * units)
+        states : list of Tensor or None
+        how : dict
+            Arguments of the functions of :mod:`pyggml.ops`.
+
+        Returns
+        -------
+        tuple of Tensor and list of Tensor
+        """
         raise NotImplementedError(f"{type(self).__name__}.scan")
 
     def call(self, x, masked=False, training=False):
+        """Return the output, and the final states if they are asked for.
+
+        Parameters
+        ----------
+        x : Tensor of shape (batch, time, features), or list of it, states and mask
+        masked : bool
+            Whether the last of the list is the mask.
+        training : bool
+
+        Returns
+        -------
+        Tensor, or list of Tensor
+        """
         x, *states = x if isinstance(x, (list, tuple)) else [x]
         mask = states.pop() if masked else None
         self._sequence(x.shape)
