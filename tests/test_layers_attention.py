@@ -254,4 +254,5 @@ def test_attention_scores_are_returned_if_asked_for():
     again.set_weights(model.get_weights())
     np.testing.assert_array_equal(again.predict(data)[1], weights)
     alone = pyggml.Model(x, layer(x, x, use_causal_mask=True))
-    np.testing.assert_array_equal(alone.predict(data), out)
+    # Without scores all of it is one kernel.
+    np.testing.assert_allclose(alone.predict(data), out, rtol=1e-5, atol=1e-6)
