@@ -42,5 +42,6 @@ cdef class Engine:
     cdef int run_many(self, TrainGraph g, Feed feed, const int64_t[:, ::1] index,
                       double[::1] losses) except -1
     cdef int finish_window(self) except -1
+    cdef int forget_window(self) except -1
     cdef int _fill_table(self, float * table, int64_t n) except -1
     cdef int warn(self, double loss, int64_t step) except -1

@@ -134,6 +134,8 @@ cdef class Engine:
             if self.gradients_sum is None:
                 self.gradients_sum = like(self.trained)
             gradients = self.gradients_sum
+            if self.apply_graph is None:
+                self._make_apply_graph()
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
@@ -167,7 +169,11 @@ cdef class Engine:
         cdef float loss
         g.draw_masks(self.seed, self.steps)
         if g.accumulating:
-            loss = g.evaluate(<float>(<double>rows / self.batch_size))
+            try:
+                loss = g.evaluate(<float>(<double>rows / self.batch_size))
+            except (MemoryError, RuntimeError):
+                self.forget_window()
+                raise
             self.steps += 1
             self.window_rows += rows
             if self.window_rows >= self.nbatch_logical:
@@ -256,8 +262,9 @@ cdef class Engine:
                 finally:
                     if lock is not None:
                         lock.release()
-                g.graph.lowered.check()
                 if not finished:
+                    if accumulating:
+                        self.forget_window()
                     g.raise_unfinished()
                 if accumulating and self.window_rows >= self.nbatch_logical:
                     self.finish_window()
@@ -299,19 +306,27 @@ cdef class Engine:
         cdef double factor
         if self.window_rows == 0:
             return 0
-        if self.apply_graph is None:
-            self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
-                                          self.slots, self.params)
+        if self.apply_graph is None or self.apply_graph.stale():
+            self._make_apply_graph()
         factor = <double>self.batch_size / self.window_rows
         if self.optimizer.clips:
             clip_gradients(self.optimizer, self.trained, self.gradients_sum, factor)
             factor = 1
         self.set_params()
         self.apply_graph.apply(<float>factor)
+        self.forget_window()
+        self.updates += 1
+        return 0
+
+    def _make_apply_graph(self):
+        self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
+                                      self.slots, self.params)
+
+    cdef int forget_window(self) except -1:
+        """Begin the window anew: a computation that failed left part of a gradient in it."""
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0
-        self.updates += 1
         return 0
 
     cdef int alive(self) except -1:
@@ -356,9 +371,7 @@ cdef class Engine:
         """Forget gradients of a window that an error or an interrupt left open."""
         with self.lock:
             if self.window_rows and not self.freed:
-                for v in self.trained:
-                    (<Variable>self.gradients_sum[v]).zero()
-                self.window_rows = 0
+                self.forget_window()
 
     def _reseed(self, seed):
         """Draw dropout masks from another seed."""

@@ -14,3 +14,4 @@ cdef class ForwardGraph:
     cdef readonly list outputs
     cdef readonly object loss
     cdef int compute(self) except -1
+    cpdef bint stale(self)

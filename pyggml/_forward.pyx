@@ -1,7 +1,6 @@
 # cython: language_level=3
 """Evaluation of a network: predictions and losses without gradients."""
 
-import threading
 from collections import OrderedDict
 
 import numpy as np
@@ -15,10 +14,12 @@ cimport numpy as cnp
 from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Graph, Tensor
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._memory cimport require
+from pyggml._runtime cimport Context, Scheduler, planned_bytes
 from pyggml._slot cimport Slot
 
 from pyggml._graph import GraphFull
+from pyggml._locks import new_lock
 
 cnp.import_array()
 
@@ -78,10 +79,17 @@ cdef class ForwardGraph:
         if self.loss is not None:
             out = self.loss.total
             _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
-        self.scheduler = Scheduler(size, self.graph.fused)
+        size = _ggml.ggml_graph_n_nodes(self.cgraph) + self.graph.leaves()
+        self.scheduler = Scheduler(2 * size, self.graph.fused)
+        self.scheduler.stop_on_failure(self.graph.lowered)
+        require(planned_bytes(self.cgraph), f"a batch of {batch_size} rows")
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
         self.graph.seal()
+
+    cpdef bint stale(self):
+        """Whether it has to be made anew after a fork."""
+        return self.scheduler.stale()
 
     cdef int compute(self) except -1:
         return self.scheduler.compute(self.cgraph, self.graph.lowered)
@@ -110,14 +118,14 @@ class Predictor:
     def __init__(self, program, bindings, lock=None):
         self.program = program
         self.bindings = bindings
-        self.lock = threading.RLock() if lock is None else lock
+        self.lock = new_lock() if lock is None else lock
         self._graphs = OrderedDict()
 
     def graph(self, batch_size, criterion=None):
         """Return the graph for a batch size, made at first use."""
         key = (batch_size, criterion)
         graph = self._graphs.get(key)
-        if graph is None:
+        if graph is None or graph.stale():
             graph = ForwardGraph(self.program, batch_size, self.bindings, criterion)
             self._graphs[key] = graph
             while len(self._graphs) > self.max_graphs:

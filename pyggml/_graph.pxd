@@ -44,6 +44,7 @@ cdef class Graph:
     cdef public object taps
     cdef bint consumed  # by ggml-opt, which adds its own nodes
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
+    cdef int leaves(self) except -1
     cdef int reserve(self, int n) except -1
     cpdef Tensor weight(self, Variable variable)
     cpdef Tensor input(self, shape, str dtype=*, str name=*)
@@ -55,3 +56,4 @@ cdef Tensor _tensor(x, Tensor like=*, str name=*)
 cdef Tensor _real(x, Tensor like=*, str name=*)
 cdef Tensor _contiguous(Tensor t)
 cdef Tensor _repeat(Tensor t, tuple shape)
+cdef int check_size(tuple shape) except -1

@@ -21,6 +21,21 @@ from pyggml._variable cimport Variable
 from pyggml._lowering import ACTIVATIONS, enabled
 
 
+# Elements of a tensor: beyond it sizes in bytes would overflow in ggml.
+cdef int64_t _largest = <int64_t>1 << 46
+
+
+cdef int check_size(tuple shape) except -1:
+    """Raise MemoryError for a tensor that no memory holds."""
+    cdef double size = 1
+    for n in shape:
+        size *= <double>n
+    if size > _largest:
+        raise MemoryError(f"a tensor of shape {shape} does not fit into memory: "
+                          f"{4 * math.prod(shape)} bytes")
+    return 0
+
+
 class GraphFull(Exception):
     """The graph has more nodes than its context holds; make it anew with more capacity."""
 
@@ -119,6 +134,7 @@ cdef class Graph:
 
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad):
         cdef Tensor t = Tensor.__new__(Tensor)
+        check_size(shape)
         t.ptr = ptr
         t.graph = self
         t.shape = shape
@@ -132,6 +148,10 @@ cdef class Graph:
         if self.compute.room() < 5 * <int>self.capacity + n:
             raise GraphFull
         return 0
+
+    cdef int leaves(self) except -1:
+        """At most so many inputs and weights there are."""
+        return self.inputs.used() + self.weights.used()
 
     cpdef Tensor weight(self, Variable variable):
         """Return the tensor that stands for a variable, the same one at every call."""
@@ -265,6 +285,7 @@ cdef _ggml.ggml_tensor * _new(Context context, tuple shape, _ggml.ggml_type type
         if not 1 <= shape[n - 1 - i] < (1 << 40):
             raise ValueError(f"sizes of a tensor must be positive, got shape {shape}")
         ne[i] = shape[n - 1 - i]
+    check_size(shape)
     return _ggml.ggml_new_tensor(context.ptr, type, 4, ne)
 
 

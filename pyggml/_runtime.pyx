@@ -14,9 +14,11 @@ cimport cython
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
 
 from pyggml cimport _ggml
-from pyggml._lowering cimport Lowered, begin_compute, end_compute, set_threads
+from pyggml._lowering cimport Lowered, begin_compute, end_compute, has_failed, set_threads
+from pyggml._memory cimport require
 
 from pyggml._threads import default_num_threads
 
@@ -69,6 +71,46 @@ cdef extern from *:
     }
     """
     void pyggml_prefer_large_pages(void * data, size_t n)
+
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #include "thread_shim.h"
+    static PG_THREAD_RESULT
+    #if defined(_WIN32)
+    pyggml_wait(LPVOID gate)
+    #else
+    pyggml_wait(void * gate)
+    #endif
+    {
+        pg_lock((pg_mutex *)gate);
+        pg_unlock((pg_mutex *)gate);
+        return PG_THREAD_RETURN;
+    }
+    /* Whether so many threads can run at once: ggml ends the process where one cannot start. */
+    static int pyggml_threads_start(int n) {
+        pg_mutex gate;
+        pg_thread * threads = (pg_thread *)malloc((size_t)n * sizeof(pg_thread));
+        int started = 0;
+        if (threads == NULL) return 0;
+        pg_mutex_init(&gate);
+        pg_lock(&gate);
+        while (started < n && pg_thread_start(&threads[started], pyggml_wait, &gate) == 0) started++;
+        pg_unlock(&gate);
+        for (int i = 0; i < started; i++) pg_thread_join(threads[i]);
+        free(threads);
+        return started == n;
+    }
+    """
+    int pyggml_threads_start(int n) nogil
+
+cdef extern from "Python.h":
+    void * PyInterpreterState_Get()
+    void * PyInterpreterState_Main()
+
+if PyInterpreterState_Get() != PyInterpreterState_Main():
+    raise ImportError("pyggml cannot be imported into a sub-interpreter: its threads and ggml's "
+                      "log belong to the whole process; use threads or processes")
 
 
 # ---- log and abort ------------------------------------------------------------------------
@@ -219,6 +261,7 @@ def devices():
 cdef int _n_threads = 0
 cdef long _generation = 1
 cdef ThreadPool _shared_pool = None
+cdef long _pid = os.getpid()
 _pool_lock = threading.Lock()
 
 
@@ -233,6 +276,10 @@ cdef class ThreadPool:
         self.pid = os.getpid()
         # Between graphs, threads sleep soon: spinning takes the core from whoever shares it.
         params.poll = 1
+        if n_threads > 1 and not pyggml_threads_start(n_threads - 1):
+            raise RuntimeError(f"{n_threads} threads could not be started; set fewer with "
+                               "set_num_threads")
+        require(1 << 16, "a pool of threads")
         with nogil:
             self.ptr = _ggml.ggml_threadpool_new(&params)
         if self.ptr is NULL:
@@ -308,7 +355,8 @@ def set_num_threads(n):
 
 
 def _after_fork_in_child():
-    global _pool_lock, _shared_pool, _generation
+    global _pool_lock, _shared_pool, _generation, _pid
+    _pid = os.getpid()
     _pool_lock = threading.Lock()
     _shared_pool = None
     _generation += 1
@@ -334,10 +382,17 @@ cdef class Context:
     def __cinit__(self, size_t n_tensors, size_t graph_size=0, size_t n_graphs=0):
         cdef _ggml.ggml_init_params params
         self.ptr = NULL
+        self.memory = NULL
         params.mem_size = n_tensors * _ggml.ggml_tensor_overhead()
         if n_graphs:
             params.mem_size += n_graphs * _ggml.ggml_graph_overhead_custom(graph_size, True)
-        params.mem_buffer = NULL
+        params.mem_size = max(params.mem_size, 64)
+        # Memory of ours: ggml ends the process where it finds none.
+        require(params.mem_size, "descriptions of tensors")
+        self.memory = params.mem_buffer = malloc(params.mem_size)
+        if self.memory is NULL:
+            raise MemoryError(f"{params.mem_size} bytes for descriptions of tensors could not be "
+                              "allocated")
         params.no_alloc = True
         self.ptr = _ggml.ggml_init(params)
         if self.ptr is NULL:
@@ -348,14 +403,14 @@ cdef class Context:
         return <int>((_ggml.ggml_get_mem_size(self.ptr) - _ggml.ggml_used_mem(self.ptr))
                      // _ggml.ggml_tensor_overhead())
 
-    def free(self):
-        if self.ptr is not NULL:
-            _ggml.ggml_free(self.ptr)
-            self.ptr = NULL
+    cdef int used(self) except -1:
+        """How many tensors there are, or would fit into what graphs take."""
+        return <int>(_ggml.ggml_used_mem(self.ptr) // _ggml.ggml_tensor_overhead() + 1)
 
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_free(self.ptr)
+        free(self.memory)
 
 
 cdef class Buffer:
@@ -364,11 +419,6 @@ cdef class Buffer:
     def __cinit__(self):
         self.ptr = NULL
         self.nbytes = 0
-
-    def free(self):
-        if self.ptr is not NULL:
-            _ggml.ggml_backend_buffer_free(self.ptr)
-            self.ptr = NULL
 
     def __dealloc__(self):
         if self.ptr is not NULL:
@@ -396,6 +446,7 @@ cdef Buffer allocate_context(Context context, str what):
         t = _ggml.ggml_get_next_tensor(context.ptr, t)
     if nbytes == 0:
         return buffer
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_alloc_ctx_tensors_from_buft(context.ptr, _buffer_type())
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
@@ -406,6 +457,7 @@ cdef Buffer allocate_context(Context context, str what):
 
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=True):
     cdef Buffer buffer = Buffer()
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(_buffer_type(), nbytes)
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
@@ -421,6 +473,7 @@ cdef class Backend:
 
     def __cinit__(self):
         self.generation = 0
+        require(1 << 16, "a CPU backend")
         self.ptr = _ggml.ggml_backend_cpu_init()
         if self.ptr is NULL:
             raise MemoryError("ggml could not make a CPU backend")
@@ -439,6 +492,9 @@ cdef class Scheduler:
         self.lowered = lowered
         get_num_threads()
         self.backend = Backend()
+        # Descriptions of copies that a graph on several backends would need; ggml does not look
+        # whether it got them.
+        require(graph_size * (60 * sizeof(_ggml.ggml_tensor) + 2048) + (1 << 16), "a scheduler")
         self.ptr = _ggml.ggml_backend_sched_new(
             &self.backend.ptr, NULL, 1, graph_size, False, False)
         if self.ptr is NULL:
@@ -448,6 +504,17 @@ cdef class Scheduler:
     def nbytes(self):
         """Size of the compute buffer in bytes."""
         return _ggml.ggml_backend_sched_get_buffer_size(self.ptr, self.backend.ptr)
+
+    cdef bint stale(self) noexcept:
+        """Whether its threads stayed in the parent of this process, maybe with a lock held."""
+        cdef ThreadPool pool = self.backend.pool
+        return pool is not None and pool.n_threads > 1 and pool.pid != _pid
+
+    cdef int stop_on_failure(self, Lowered lowered) except -1:
+        """End a computation at the node whose kernel failed, before weights move."""
+        if lowered.ptr is not NULL:
+            _ggml.ggml_backend_cpu_set_abort_callback(self.backend.ptr, has_failed, lowered.ptr)
+        return 0
 
     cdef object enter_compute(self):
         """Give the backend its threads; return the lock to release after computing, or None.
@@ -460,6 +527,9 @@ cdef class Scheduler:
         cdef int n = 1 if self.lowered else get_num_threads()
         cdef long generation = _generation
         lock = None
+        if self.stale():
+            raise RuntimeError("this was computed on several threads before the process was "
+                               "forked; make it anew in the child")
         if n > 1:
             lock = _pool_lock
             lock.acquire()
@@ -505,3 +575,14 @@ cdef class Scheduler:
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_backend_sched_free(self.ptr)
+
+
+cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0:
+    """How much memory a scheduler will allocate for the results of a graph."""
+    cdef size_t nbytes = 0
+    cdef _ggml.ggml_gallocr_t plan
+    require(<size_t>_ggml.ggml_graph_n_nodes(graph) * 1024 + (1 << 16), "a plan of the memory")
+    plan = _ggml.ggml_gallocr_new(_buffer_type())
+    _ggml.ggml_gallocr_reserve_n_size(plan, graph, NULL, NULL, &nbytes)
+    _ggml.ggml_gallocr_free(plan)
+    return nbytes

@@ -290,7 +290,7 @@ cdef class Trainer(Engine):
             if missing or unknown:
                 raise ValueError(f"gradients must have a key for every trainable weight; missing "
                                  f"{missing}, unknown {unknown}")
-            if self.apply_given is None:
+            if self.apply_given is None or self.apply_given.stale():
                 self.gradients_given = {v: v.clone() for v in self.trained}
                 self.apply_given = ApplyGraph(self.trained, self.gradients_given,
                                               self.optimizer.rule, self.slots, self.params)

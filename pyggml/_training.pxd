@@ -61,6 +61,7 @@ cdef class ApplyGraph:
     cdef Context results
     cdef _ggml.ggml_cgraph * cgraph
     cdef Tensor factor
+    cdef bint stale(self) noexcept
     cdef int apply(self, float factor) except -1
 
 

@@ -9,8 +9,9 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
-from pyggml._lowering cimport begin_compute, end_compute, fill_mask
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._lowering cimport begin_compute, end_compute, fill_mask, has_failed
+from pyggml._memory cimport require
+from pyggml._runtime cimport Context, Scheduler, planned_bytes
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
@@ -84,7 +85,36 @@ cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
         raise NotImplementedError(
             f"training this network takes {nodes} operations and {leaves} tensors; ggml-opt's "
             f"static graphs hold {<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} together")
-    return 0
+    return nodes + leaves
+
+
+cdef size_t _planned_bytes(Graph graph) except? 0:
+    """How much memory ggml-opt will take for the results of a lowered training graph.
+
+    Its own graph is out of reach; this one is made of the results that nothing else uses.
+    """
+    cdef size_t size = 8 * graph.capacity
+    cdef Context scratch = Context(0, size, 1)
+    cdef _ggml.ggml_cgraph * all_nodes = _ggml.ggml_new_graph_custom(scratch.ptr, size, False)
+    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(graph.compute.ptr)
+    cdef size_t unplanned = 0
+    cdef int i
+    used = set()
+    while t is not NULL:
+        if t.data is NULL and t.view_src is NULL:
+            unplanned += _ggml.ggml_nbytes(t)
+        for i in range(_ggml.GGML_MAX_SRC):
+            if t.src[i] is not NULL:
+                used.add(<size_t>t.src[i])
+        t = _ggml.ggml_get_next_tensor(graph.compute.ptr, t)
+    if unplanned < 1 << 24:  # little, even if nothing shares its memory
+        return unplanned
+    t = _ggml.ggml_get_first_tensor(graph.compute.ptr)
+    while t is not NULL:
+        if t.op != _ggml.GGML_OP_NONE and <size_t>t not in used:
+            _ggml.ggml_build_forward_expand(all_nodes, t)
+        t = _ggml.ggml_get_next_tensor(graph.compute.ptr, t)
+    return planned_bytes(all_nodes)
 
 
 def graph_inputs(Graph graph):
@@ -150,14 +180,14 @@ cdef class TrainGraph:
         graph.allocate()
         if graph.awaited is not None:
             total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
-        _check_size(graph, total.ptr)
+        size = _check_size(graph, total.ptr)
         self._list_masks()
         self._list_updates()
 
         self.moves_statistics = True
         self.accumulating = gradients is not None
         self.targets = gradients
-        self.scheduler = Scheduler(_ggml.GGML_DEFAULT_GRAPH_SIZE * 2, graph.fused)
+        self.scheduler = Scheduler(2 * size, graph.fused)
         first = (<Slot>self.inputs[0]).tensor
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
@@ -168,6 +198,9 @@ cdef class TrainGraph:
         p.get_opt_pars = _legal_params
         # SGD allocates no moments in ggml-opt: they are ours, and are put in place below.
         p.optimizer = _ggml.GGML_OPT_OPTIMIZER_TYPE_SGD
+        # Its accumulators, and a copy of the graph's description; it does not look for failures.
+        require((4 * sum([v.size for v in graph.variables]) if self.accumulating else 0)
+                + 4096 * <size_t>_ggml.GGML_DEFAULT_GRAPH_SIZE, "ggml-opt")
         with nogil:
             self.opt = _ggml.ggml_opt_init(p)
         if self.opt is NULL:
@@ -182,8 +215,14 @@ cdef class TrainGraph:
         else:
             self._redirect_steps(rule, slots, params)
         graph.lower()
+        self.scheduler.stop_on_failure(graph.lowered)
+        planned = _planned_bytes(graph)
+        what = f"a training step on {batch_size} rows"
+        require(planned, what)
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
+        if planned and not self.scheduler.nbytes:
+            raise MemoryError(f"{planned} bytes for {what} could not be allocated")
         if self.accumulating:
             for g, value in zip(gradients.values(), held):
                 g.assign(value)
@@ -239,7 +278,7 @@ cdef class TrainGraph:
         _ggml.ggml_opt_alloc(self.opt, True)
         end_compute(denormals)
         memcpy(&bits, self.loss_value, sizeof(float))
-        if bits == _unwritten:
+        if bits == _unwritten or has_failed(self.graph.lowered.ptr):
             return False
         if self.moves_statistics:
             for i in range(self.n_updates):
@@ -256,7 +295,6 @@ cdef class TrainGraph:
         finally:
             if lock is not None:
                 lock.release()
-        self.graph.lowered.check()
         if not finished:
             self.raise_unfinished()
         return self.loss_value[0]
@@ -266,8 +304,9 @@ cdef class TrainGraph:
         raise RuntimeError("ggml did not finish the computation; the loss was not written")
 
     cdef bint exhausted(self) noexcept:
-        """Whether ggml-opt's period is about to end, so that the graph must be made anew."""
-        return self.accumulating and self.evaluations + 1024 >= _endless
+        """Whether it must be made anew: after a fork, or before ggml-opt's period ends."""
+        return self.scheduler.stale() or (
+            self.accumulating and self.evaluations + 1024 >= _endless)
 
     cdef int _list_masks(self) except -1:
         cdef Tensor mask
@@ -407,10 +446,17 @@ cdef class ApplyGraph:
             set_step(graph, t, variable, rule, slots, params)
             _ggml.ggml_build_forward_expand(self.cgraph, t)
         graph.lower()
-        self.scheduler = Scheduler(size, graph.fused)
+        size = _ggml.ggml_graph_n_nodes(self.cgraph) + graph.leaves()
+        self.scheduler = Scheduler(2 * size, graph.fused)
+        self.scheduler.stop_on_failure(graph.lowered)
+        require(planned_bytes(self.cgraph), "gradients that are applied")
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError("no memory to apply gradients")
         graph.seal()
+
+    cdef bint stale(self) noexcept:
+        """Whether it has to be made anew after a fork."""
+        return self.scheduler.stale()
 
     cdef int apply(self, float factor) except -1:
         (<float *>self.factor.ptr.data)[0] = factor

@@ -2,6 +2,7 @@
 
 import platform
 import sys
+import sysconfig
 
 import numpy as np
 
@@ -22,6 +23,7 @@ def config():
         "versions": {
             "pyggml": _config.VERSION,
             "python": platform.python_version(),
+            "free threading": _free_threading(),
             "numpy": np.__version__,
         },
         "build": {
@@ -46,6 +48,15 @@ def config():
         },
         "threads": {"used": str(_runtime.get_num_threads())},
     }
+
+
+def _free_threading():
+    """Whether this Python has a global lock, which importing pyggml turns on again."""
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "not in this Python"
+    if sys._is_gil_enabled():
+        return "not supported: the global lock is on"
+    return "not supported: the global lock was turned off by hand"
 
 
 def show_config(file=None):

@@ -301,7 +301,7 @@ def positive_int(value, name):
     value = value.__index__()
     if value < 1:
         raise ValueError(f"{name} must be positive, got {value}")
-    return value
+    return _representable(value, name)
 
 
 def count(value, name):
@@ -311,4 +311,10 @@ def count(value, name):
     value = value.__index__()
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
+    return _representable(value, name)
+
+
+def _representable(value, name):
+    if value >= 1 << 62:
+        raise ValueError(f"{name} must be below 2**62, got {value}")
     return value

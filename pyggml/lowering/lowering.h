@@ -95,6 +95,8 @@ void         pg_lowered_free(pg_lowered * lowered);
 /* PG_OK, or what a kernel of the last computations failed with; resets it. */
 int          pg_lowered_status(pg_lowered * lowered);
 /* How many nodes were rewritten. */
+/* Whether a kernel failed since pg_lowered_status was asked. */
+int          pg_lowered_failed(const pg_lowered * lowered);
 int          pg_lowered_count(const pg_lowered * lowered);
 
 #endif
