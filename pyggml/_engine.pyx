@@ -260,8 +260,7 @@ cdef class Engine:
                                     break
                                 look = 2 * at - first
                 finally:
-                    if lock is not None:
-                        lock.release()
+                    g.scheduler.leave_compute(lock)
                 if not finished:
                     if accumulating:
                         self.forget_window()

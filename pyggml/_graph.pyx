@@ -172,7 +172,11 @@ cdef class Graph:
             _ggml.ggml_set_param(ptr)
             self.variables.append(bound)
             if variable.regularizer is not None:
-                self.penalties.append(variable.regularizer(t))
+                penalty = variable.regularizer(t)
+                if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
+                    raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
+                                    f"of one element, got {penalty!r}")
+                self.penalties.append(penalty)
         self.aliases[variable] = t
         return t
 

@@ -1,4 +1,4 @@
 from libc.stddef cimport size_t
 
 
-cdef int require(size_t nbytes, str what) except -1
+cdef int require(size_t nbytes, str what, bint used=*) except -1

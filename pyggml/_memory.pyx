@@ -26,8 +26,11 @@ cdef size_t _large = <size_t>1 << 24
 cdef size_t _slack = <size_t>1 << 16
 
 
-cdef int require(size_t nbytes, str what) except -1:
-    """Raise MemoryError if so many more bytes do not fit."""
+cdef int require(size_t nbytes, str what, bint used=True) except -1:
+    """Raise MemoryError if so many more bytes do not fit.
+
+    ``used=False`` is for memory of which ggml will hardly touch any.
+    """
     cdef void * p = NULL
     cdef size_t asked = nbytes + _slack
     if asked > nbytes:
@@ -36,7 +39,7 @@ cdef int require(size_t nbytes, str what) except -1:
     if p is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
     free(p)
-    if nbytes >= _large:
+    if used and nbytes >= _large:
         left, where = available()
         if nbytes > left:
             raise MemoryError(f"{nbytes} bytes for {what} could not be allocated: {where} has "

@@ -12,8 +12,9 @@ from libc.string cimport memcpy
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
 from pyggml._memory cimport require
-from pyggml._runtime cimport Context, Scheduler, planned_bytes
+from pyggml._runtime cimport Context, Scheduler, keep_apart, planned_bytes
 from pyggml._slot cimport Slot
+from pyggml._training cimport planned_training
 from pyggml._variable cimport Variable
 
 from pyggml import ops
@@ -205,6 +206,8 @@ cdef class OptCore:
             self.opt = _ggml.ggml_opt_init(p)
         if self.opt is NULL:
             raise MemoryError("ggml-opt could not be set up")
+        if static_graphs:
+            self.planned = max(self.planned, planned_training(self.graph))
         return 0
 
     cdef size_t _state_bytes(self) except? 0:
@@ -232,6 +235,11 @@ cdef class OptCore:
         if nodes > room:
             raise NotImplementedError(f"this graph takes about {nodes} operations and tensors; "
                                       f"there is room for {room}")
+        # ggml-opt builds and plans a dynamic graph in one go: there is no moment to keep apart.
+        if not self.static_graphs and keep_apart(graph) > 200:
+            raise NotImplementedError(f"this graph has {nodes} operations, of which more than 200 "
+                                      "results are needed at once; a dynamic context cannot plan "
+                                      "their memory")
         self.planned = planned_bytes(graph)
         return 0
 
@@ -370,8 +378,7 @@ cdef class OptCore:
             with nogil:
                 _ggml.ggml_opt_eval(self.opt, NULL)
         finally:
-            if lock is not None:
-                lock.release()
+            self.scheduler.leave_compute(lock)
         self.ready = False
         self.position = (self.position + 1) % self.opt_period
         return 0

@@ -33,9 +33,11 @@ cdef class Scheduler:
     cdef bint stale(self) noexcept
     cdef int stop_on_failure(self, Lowered lowered) except -1
     cdef object enter_compute(self)
+    cdef int leave_compute(self, lock) except -1
     cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1
 
 
 cdef Buffer allocate_context(Context context, str what)
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=*)
 cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0
+cdef int keep_apart(_ggml.ggml_cgraph * graph) except -1

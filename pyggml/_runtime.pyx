@@ -9,6 +9,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 
 cimport cython
 
@@ -104,6 +105,15 @@ cdef extern from *:
     """
     int pyggml_threads_start(int n) nogil
 
+cdef extern from *:
+    """
+    #include <stdbool.h>
+    static int (*pyggml_failed)(void *);
+    static bool pyggml_stop(void * lowered) { return pyggml_failed(lowered) != 0; }
+    """
+    bint (*pyggml_failed)(void * lowered) noexcept nogil
+    bint pyggml_stop(void * lowered) noexcept nogil
+
 cdef extern from "Python.h":
     void * PyInterpreterState_Get()
     void * PyInterpreterState_Main()
@@ -153,6 +163,7 @@ cdef void _log_nothing(_ggml.ggml_log_level level, const char * text,
 
 
 _ggml.ggml_log_set(_log, NULL)
+pyggml_failed = has_failed
 
 
 @atexit.register
@@ -262,6 +273,8 @@ cdef int _n_threads = 0
 cdef long _generation = 1
 cdef ThreadPool _shared_pool = None
 cdef long _pid = os.getpid()
+cdef int _computing = 0  # computations that run now
+cdef bint _exiting = False
 _pool_lock = threading.Lock()
 
 
@@ -354,8 +367,19 @@ def set_num_threads(n):
             _generation += 1
 
 
+@atexit.register
+def _wait_for_daemons():
+    # The end of the process frees what daemon threads compute with.
+    global _exiting
+    _exiting = True
+    while _computing:
+        time.sleep(0.001)
+
+
 def _after_fork_in_child():
-    global _pool_lock, _shared_pool, _generation, _pid
+    global _pool_lock, _shared_pool, _generation, _pid, _computing, _exiting
+    _computing = 0
+    _exiting = False
     _pid = os.getpid()
     _pool_lock = threading.Lock()
     _shared_pool = None
@@ -427,6 +451,9 @@ cdef class Buffer:
 
 cdef Backend _allocator = None
 
+# Some less than the 256 holes of ggml's plans: ours may order its nodes a little differently.
+cdef int _many_results = 200
+
 
 cdef _ggml.ggml_backend_buffer_type_t _buffer_type() except NULL:
     global _allocator
@@ -494,7 +521,8 @@ cdef class Scheduler:
         self.backend = Backend()
         # Descriptions of copies that a graph on several backends would need; ggml does not look
         # whether it got them.
-        require(graph_size * (60 * sizeof(_ggml.ggml_tensor) + 2048) + (1 << 16), "a scheduler")
+        require(graph_size * (60 * sizeof(_ggml.ggml_tensor) + 2048) + (1 << 16), "a scheduler",
+                False)
         self.ptr = _ggml.ggml_backend_sched_new(
             &self.backend.ptr, NULL, 1, graph_size, False, False)
         if self.ptr is NULL:
@@ -513,20 +541,23 @@ cdef class Scheduler:
     cdef int stop_on_failure(self, Lowered lowered) except -1:
         """End a computation at the node whose kernel failed, before weights move."""
         if lowered.ptr is not NULL:
-            _ggml.ggml_backend_cpu_set_abort_callback(self.backend.ptr, has_failed, lowered.ptr)
+            _ggml.ggml_backend_cpu_set_abort_callback(self.backend.ptr, <_ggml.ggml_abort_callback>pyggml_stop,
+                                                      lowered.ptr)
         return 0
 
     cdef object enter_compute(self):
-        """Give the backend its threads; return the lock to release after computing, or None.
+        """Give the backend its threads; return what leave_compute takes after computing.
 
         One thread needs no lock. Several share one pool, which runs one graph at a time. A
         lowered graph runs on one: its kernels have a pool of their own.
         """
-        global _shared_pool
+        global _shared_pool, _computing
         cdef Backend backend = self.backend
         cdef int n = 1 if self.lowered else get_num_threads()
         cdef long generation = _generation
         lock = None
+        if _exiting and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()  # until the process is gone
         if self.stale():
             raise RuntimeError("this was computed on several threads before the process was "
                                "forked; make it anew in the child")
@@ -552,7 +583,16 @@ cdef class Scheduler:
                 if lock is not None:
                     lock.release()
                 raise
+        _computing += 1
         return lock
+
+    cdef int leave_compute(self, lock) except -1:
+        """End what :meth:`enter_compute` began."""
+        global _computing
+        _computing -= 1
+        if lock is not None:
+            lock.release()
+        return 0
 
     cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1:
         """Run a graph that was planned here; raise what it, or a kernel, could not do."""
@@ -565,8 +605,7 @@ cdef class Scheduler:
                 status = _ggml.ggml_backend_sched_graph_compute(self.ptr, graph)
                 end_compute(denormals)
         finally:
-            if lock is not None:
-                lock.release()
+            self.leave_compute(lock)
         lowered.check()
         if status != _ggml.GGML_STATUS_SUCCESS:
             raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")
@@ -577,10 +616,55 @@ cdef class Scheduler:
             _ggml.ggml_backend_sched_free(self.ptr)
 
 
+cdef int keep_apart(_ggml.ggml_cgraph * graph) except -1:
+    """Give every result memory of its own where very many are alive at once.
+
+    ggml's plan has room for 256 holes between results, and ends the process where it finds more.
+    A hole lies between two results that are alive, so that fewer results leave fewer holes.
+
+    Returns
+    -------
+    int
+        How many are alive at once, at most; not counted in small graphs.
+    """
+    cdef int n = _ggml.ggml_graph_n_nodes(graph)
+    cdef int i, j
+    cdef int alive = 0
+    cdef int most = 0
+    cdef _ggml.ggml_tensor * t
+    cdef _ggml.ggml_tensor * source
+    if n <= _many_results:
+        return n
+    uses = {}
+    for i in range(n):
+        t = _ggml.ggml_graph_node(graph, i)
+        for j in range(_ggml.GGML_MAX_SRC):
+            if t.src[j] is not NULL:
+                source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
+                uses[<size_t>source] = uses.get(<size_t>source, 0) + 1
+    for i in range(n):
+        t = _ggml.ggml_graph_node(graph, i)
+        if t.data is NULL and t.view_src is NULL:
+            alive += 1
+            most = max(most, alive)
+        for j in range(_ggml.GGML_MAX_SRC):
+            if t.src[j] is NULL:
+                continue
+            source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
+            uses[<size_t>source] -= 1
+            if uses[<size_t>source] == 0 and source.data is NULL and source.op:
+                alive -= 1
+    if most > _many_results:
+        for i in range(n):
+            _ggml.ggml_set_output(_ggml.ggml_graph_node(graph, i))
+    return most
+
+
 cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0:
     """How much memory a scheduler will allocate for the results of a graph."""
     cdef size_t nbytes = 0
     cdef _ggml.ggml_gallocr_t plan
+    keep_apart(graph)
     require(<size_t>_ggml.ggml_graph_n_nodes(graph) * 1024 + (1 << 16), "a plan of the memory")
     plan = _ggml.ggml_gallocr_new(_buffer_type())
     _ggml.ggml_gallocr_reserve_n_size(plan, graph, NULL, NULL, &nbytes)

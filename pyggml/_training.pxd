@@ -66,3 +66,4 @@ cdef class ApplyGraph:
 
 
 cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1
+cdef size_t planned_training(Graph graph) except? 0

@@ -88,8 +88,8 @@ cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
     return nodes + leaves
 
 
-cdef size_t _planned_bytes(Graph graph) except? 0:
-    """How much memory ggml-opt will take for the results of a lowered training graph.
+cdef size_t planned_training(Graph graph) except? 0:
+    """How much memory ggml-opt will take for the results of a training graph it has built.
 
     Its own graph is out of reach; this one is made of the results that nothing else uses.
     """
@@ -99,15 +99,17 @@ cdef size_t _planned_bytes(Graph graph) except? 0:
     cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(graph.compute.ptr)
     cdef size_t unplanned = 0
     cdef int i
+    cdef int results = 0
     used = set()
     while t is not NULL:
         if t.data is NULL and t.view_src is NULL:
             unplanned += _ggml.ggml_nbytes(t)
+            results += 1
         for i in range(_ggml.GGML_MAX_SRC):
             if t.src[i] is not NULL:
                 used.add(<size_t>t.src[i])
         t = _ggml.ggml_get_next_tensor(graph.compute.ptr, t)
-    if unplanned < 1 << 24:  # little, even if nothing shares its memory
+    if unplanned < 1 << 24 and results < 200:  # little, even if nothing shares its memory
         return unplanned
     t = _ggml.ggml_get_first_tensor(graph.compute.ptr)
     while t is not NULL:
@@ -216,7 +218,7 @@ cdef class TrainGraph:
             self._redirect_steps(rule, slots, params)
         graph.lower()
         self.scheduler.stop_on_failure(graph.lowered)
-        planned = _planned_bytes(graph)
+        planned = planned_training(graph)
         what = f"a training step on {batch_size} rows"
         require(planned, what)
         with nogil:
@@ -293,8 +295,7 @@ cdef class TrainGraph:
             with nogil:
                 finished = self.compute(weight)
         finally:
-            if lock is not None:
-                lock.release()
+            self.scheduler.leave_compute(lock)
         if not finished:
             self.raise_unfinished()
         return self.loss_value[0]

@@ -53,9 +53,14 @@ def missing():
     return sorted(set(called()) - mapped(MAP.read_text(encoding="utf-8")))
 
 
-def tests_named():
-    """Return the tests that the map names."""
-    return set(re.findall(r"`(test_\w+)`", MAP.read_text(encoding="utf-8")))
+def tests_named(text):
+    """Return the tests that the map names, as ``file::test``."""
+    return set(re.findall(r"`(test_\w+\.py::test_\w+)`", text))
+
+
+def groups_named(text):
+    """Return the groups of attempts of tests/test_assertions.py that the map names."""
+    return set(re.findall(r"attempts \*([\w ]+)\*", text))
 
 
 def read_functions(tree):

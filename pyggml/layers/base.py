@@ -126,9 +126,16 @@ class Layer:
             return self._run(graph, tensors if many else tensors[0], {})
 
         _, result = build(make, 3, False, {})
-        if isinstance(result, (list, tuple)):
-            return [(None, *t.shape[1:]) for t in result]
-        return (None, *result.shape[1:])
+        found = list(result) if isinstance(result, (list, tuple)) else [result]
+        for t in found:
+            if not isinstance(t, Tensor):
+                raise TypeError(f"layer {self.name!r} must return a tensor, or a list of them, "
+                                f"got {type(t).__name__}")
+            if t.shape[:1] != (3,):
+                raise ValueError(f"layer {self.name!r} must return the batch as first axis, got "
+                                 f"shape {t.shape} for a batch of 3")
+        shapes = [(None, *t.shape[1:]) for t in found]
+        return shapes if isinstance(result, (list, tuple)) else shapes[0]
 
     def get_config(self):
         """Return the arguments of the constructor as a dict that JSON can hold."""

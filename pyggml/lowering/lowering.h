@@ -95,7 +95,7 @@ void         pg_lowered_free(pg_lowered * lowered);
 /* PG_OK, or what a kernel of the last computations failed with; resets it. */
 int          pg_lowered_status(pg_lowered * lowered);
 /* How many nodes were rewritten. */
-/* Whether a kernel failed since pg_lowered_status was asked. */
+/* Whether a kernel failed since pg_lowered_status was asked; NULL has no kernels. */
 int          pg_lowered_failed(const pg_lowered * lowered);
 int          pg_lowered_count(const pg_lowered * lowered);
 

@@ -66,7 +66,9 @@ def operation(s, tensors):
     t = s.pick(tensors[-1], tensors[-1], s.pick(*tensors))
     shape = s.value(t).shape
     n = len(shape)
-    axis = s.or_junk(s.rng.randint(-n, n - 1) if n else 0, 0.05)
+    if not n:
+        return s.make("tensor", f"ops.{s.pick(*UNARY)}({t})")
+    axis = s.or_junk(s.rng.randint(-n, n - 1), 0.05)
     order = list(range(n))
     s.rng.shuffle(order)
 
