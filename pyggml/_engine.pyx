@@ -393,6 +393,8 @@ cdef class Engine:
         with self.lock:
             self.alive()
             names = self.compiled.weight_names
+            if set(names) != set(self.program.variables):
+                raise RuntimeError("the model was changed after this trainer was made of it")
             by_own = {self.bindings.get(v, v): name for v, name in names.items()}
             gradients = {}
             if self.window_rows:

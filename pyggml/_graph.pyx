@@ -425,6 +425,7 @@ cdef Tensor _repeat(Tensor t, tuple shape):
     cdef int64_t ne[4]
     if t.shape == shape:
         return t
+    check_size(shape)
     for i in range(4):
         ne[i] = shape[len(shape) - 1 - i] if i < len(shape) else 1
     t = _contiguous(t)

@@ -96,7 +96,9 @@ cdef extern from *:
         if (threads == NULL) return 0;
         pg_mutex_init(&gate);
         pg_lock(&gate);
-        while (started < n && pg_thread_start(&threads[started], pyggml_wait, &gate) == 0) started++;
+        while (started < n && pg_thread_start(&threads[started], pyggml_wait, &gate) == 0) {
+            started++;
+        }
         pg_unlock(&gate);
         for (int i = 0; i < started; i++) pg_thread_join(threads[i]);
         free(threads);
@@ -253,15 +255,15 @@ def devices():
     list of dict
         ``name``, ``description``, and the ``memory_free`` and ``memory_total`` in bytes.
     """
-    cdef size_t i, free, total
+    cdef size_t i, unused, total
     result = []
     for i in range(_ggml.ggml_backend_dev_count()):
         device = _ggml.ggml_backend_dev_get(i)
-        _ggml.ggml_backend_dev_memory(device, &free, &total)
+        _ggml.ggml_backend_dev_memory(device, &unused, &total)
         result.append({
             "name": (<bytes>_ggml.ggml_backend_dev_name(device)).decode(),
             "description": (<bytes>_ggml.ggml_backend_dev_description(device)).decode(),
-            "memory_free": free,
+            "memory_free": unused,
             "memory_total": total,
         })
     return result
@@ -541,8 +543,8 @@ cdef class Scheduler:
     cdef int stop_on_failure(self, Lowered lowered) except -1:
         """End a computation at the node whose kernel failed, before weights move."""
         if lowered.ptr is not NULL:
-            _ggml.ggml_backend_cpu_set_abort_callback(self.backend.ptr, <_ggml.ggml_abort_callback>pyggml_stop,
-                                                      lowered.ptr)
+            _ggml.ggml_backend_cpu_set_abort_callback(
+                self.backend.ptr, <_ggml.ggml_abort_callback>pyggml_stop, lowered.ptr)
         return 0
 
     cdef object enter_compute(self):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from random_programs.run import Failure, run  # noqa: E402
-from random_programs.session import script  # noqa: E402
+from random_programs.run import Failure, run
+from random_programs.session import script
 
 MODES = [{"PYGGML_LOWERING": lowering, "OMP_NUM_THREADS": str(threads)}
          for lowering in "110" for threads in (1, 2, 4)]

@@ -1,8 +1,8 @@
 """Build with sanitizers and run tests under them.
 
-    python tools/sanitize.py memory                  # AddressSanitizer and UndefinedBehaviorSanitizer
+    python tools/sanitize.py memory      # AddressSanitizer and UndefinedBehaviorSanitizer
     python tools/sanitize.py memory tests/test_trainer_contract.py -k step
-    python tools/sanitize.py threads                 # ThreadSanitizer
+    python tools/sanitize.py threads     # ThreadSanitizer
 
 Everything after the kind goes to pytest; without it the tests in PARTS run. The build lies in
 build/sanitize-KIND and is put before the installed package; the sanitizer's library is loaded

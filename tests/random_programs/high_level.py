@@ -286,7 +286,8 @@ def junk_call(s):
         return
     # What layers are made of is called by models, and checked there.
     skip = {"call", "build", "add_weight", "compute_output_shape", "make_trainer",
-            "require_built", "require_compiled", "from_config", "save", "save_weights", "save_checkpoint", "summary"}
+            "require_built", "require_compiled", "from_config", "save", "save_weights",
+            "save_checkpoint", "summary"}
     methods = [m for m in dir(s.value(name)) if not m.startswith("_") and m not in skip
                and callable(getattr(type(s.value(name)), m, None))]
     method = s.pick(*methods)

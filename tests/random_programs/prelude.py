@@ -4,7 +4,7 @@ import copy  # noqa: F401
 import faulthandler
 import gc  # noqa: F401
 import os
-import pickle  # noqa: F401
+import pickle
 import tempfile
 import threading
 import warnings
@@ -31,8 +31,10 @@ class Boom(Exception):
     """What callbacks and arrays of the program raise on purpose."""
 
 
-# What the documentation promises for mistakes, and what programs raise themselves.
-EXPECTED = (ValueError, TypeError, RuntimeError, MemoryError, IndexError, OSError, Boom)
+# What the documentation promises for mistakes, and what programs raise themselves; pickle's own
+# for functions without a name.
+EXPECTED = (ValueError, TypeError, RuntimeError, MemoryError, IndexError, OSError, Boom,
+            pickle.PicklingError)
 
 folder = tempfile.mkdtemp(prefix="pyggml-fuzz-")
 faulthandler.enable()
@@ -55,10 +57,7 @@ def path(name):
 def arr(seed, shape, dtype="float32", layout="c", low=None, high=None):
     """An array of a shape in some type and memory layout, always the same for a seed."""
     rng = np.random.default_rng(seed)
-    if high is not None:
-        value = rng.integers(low, high, shape)
-    else:
-        value = rng.normal(size=shape)
+    value = rng.normal(size=shape) if high is None else rng.integers(low, high, shape)
     with np.errstate(all="ignore"):
         value = np.asarray(value).astype(dtype)
     if layout == "f":
@@ -105,7 +104,7 @@ class Evil:
         self.action = action
         self.shape = np.shape(value)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype=None, copy=None):  # noqa: F811
         attempt(self.action)
         return np.asarray(self.value, dtype)
 
