@@ -96,6 +96,7 @@ def test_messages_of_ggml_go_to_logging_and_not_to_stderr():
         model.predict(np.zeros((1, 4)))
         print({name for name, _, _ in seen}, {level for _, level, _ in seen},
               any("SPLIT" in text for _, _, text in seen))
+        logger.handlers.clear()
     """) == "{'pyggml.ggml'} {10} True\n"
 
 
