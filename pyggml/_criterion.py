@@ -3,6 +3,7 @@
 import math
 
 from pyggml import _loss_kernels, losses, ops
+from pyggml._graph import Tensor
 from pyggml._program import split
 from pyggml._slot import Slot
 
@@ -78,7 +79,10 @@ class Criterion:
             values = None
             if kernel is None or not graph.carries("loss"):
                 values = (loss.values_linked if linked else loss.values)(label, source)
-                if values.shape[0] != graph.batch_size:
+                if not isinstance(values, Tensor) or values.graph is not graph:
+                    raise TypeError(f"loss {loss.name!r} must return a tensor of the graph, got "
+                                    f"{type(values).__name__}")
+                if values.shape[:1] != (graph.batch_size,):
                     raise ValueError(f"loss {loss.name!r} must return a tensor whose first axis "
                                      f"is the batch of {graph.batch_size}, got shape "
                                      f"{values.shape}")

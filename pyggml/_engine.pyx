@@ -132,6 +132,8 @@ cdef class Engine:
             if self.gradients_sum is None:
                 self.gradients_sum = like(self.trained)
             gradients = self.gradients_sum
+            if self.application is None:  # not when a window ends and memory may be short
+                self._make_application()
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
@@ -166,7 +168,11 @@ cdef class Engine:
         cdef float loss
         g.draw_masks(self.seed, self.steps)
         if g.accumulating:
-            loss = g.evaluate(<float>(<double>rows / self.batch_size))
+            try:
+                loss = g.evaluate(<float>(<double>rows / self.batch_size))
+            except (MemoryError, RuntimeError):
+                self.forget_window()
+                raise
             self.steps += 1
             self.window_rows += rows
             if self.window_rows >= self.nbatch_logical:
@@ -282,8 +288,7 @@ cdef class Engine:
                                 break
                             look = 2 * done
             finally:
-                if shared:
-                    lock.give()
+                g.scheduler.leave_compute(lock)
         finally:
             free(rows)
             free(table)
@@ -293,10 +298,11 @@ cdef class Engine:
                 self.optimizer.follow_schedule(self.updates - 1)
         elif k == self.at_once:
             self.at_once = min(2 * k, _AT_ONCE)
-        g.graph.lowered.check()
         if refused >= 0:
             (<Slot>intake.owners[refused]).fill(sources[refused], start + done * n, n, index)
         if not finished:
+            if accumulating:
+                self.forget_window()
             g.raise_unfinished()
         if accumulating and self.window_rows >= self.nbatch_logical:
             self.finish_window()
@@ -348,15 +354,23 @@ cdef class Engine:
         if self.window_rows == 0:
             return 0
         if self.application is None:
-            self.application = Application(self.trained, self.gradients_sum, self.optimizer.rule,
-                                           self.slots, self.params)
+            self._make_application()
         self.set_params()
         self.application.apply(<double>self.batch_size / self.window_rows,
                                self.optimizer.clipping)
+        self.forget_window()
+        self.updates += 1
+        return 0
+
+    def _make_application(self):
+        self.application = Application(self.trained, self.gradients_sum, self.optimizer.rule,
+                                       self.slots, self.params)
+
+    cdef int forget_window(self) except -1:
+        """Begin the window anew: a computation that failed left part of a gradient in it."""
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0
-        self.updates += 1
         return 0
 
     cdef int alive(self) except -1:
@@ -428,9 +442,7 @@ cdef class Engine:
         """Forget gradients of a window that an error or an interrupt left open."""
         with self.lock:
             if self.window_rows and not self.freed:
-                for v in self.trained:
-                    (<Variable>self.gradients_sum[v]).zero()
-                self.window_rows = 0
+                self.forget_window()
 
     def _reseed(self, seed):
         """Draw dropout masks from another seed."""
@@ -453,6 +465,8 @@ cdef class Engine:
         with self.lock:
             self.alive()
             names = self.compiled.weight_names
+            if set(names) != set(self.program.variables):
+                raise RuntimeError("the model was changed after this trainer was made of it")
             by_own = {self.bindings.get(v, v): name for v, name in names.items()}
             gradients = {}
             if self.window_rows:

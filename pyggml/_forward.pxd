@@ -16,6 +16,7 @@ cdef class ForwardGraph:
     cdef readonly list outputs
     cdef readonly object loss
     cdef int compute(self) except -1
+    cpdef bint stale(self)
 
 
 cdef class Predictor:

@@ -16,12 +16,12 @@ from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Graph, Tensor
 from pyggml._locks cimport Lock
+from pyggml._memory cimport require
 from pyggml._plan cimport expand, place
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._runtime cimport Context, Scheduler, planned_bytes
 from pyggml._slot cimport Slot
 
 from pyggml._graph import GraphFull
-from pyggml._memory import require
 
 cnp.import_array()
 
@@ -82,9 +82,15 @@ cdef class ForwardGraph:
         if _ggml.ggml_graph_n_nodes(self.cgraph) > _ggml.GGML_DEFAULT_GRAPH_SIZE:
             self.memory = place(self.cgraph)
         self.scheduler = Scheduler(size, self.graph.fused)
+        self.scheduler.stop_on_failure(self.graph.lowered)
+        require(planned_bytes(self.cgraph), f"a batch of {batch_size} rows")
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
         self.graph.seal()
+
+    cpdef bint stale(self):
+        """Whether it has to be made anew after a fork."""
+        return self.scheduler.stale()
 
     cdef int compute(self) except -1:
         return self.scheduler.compute(self.cgraph, self.graph.lowered)
@@ -123,7 +129,7 @@ cdef class Predictor:
         cdef ForwardGraph graph
         key = (batch_size, criterion)
         graph = self._graphs.get(key)
-        if graph is None:
+        if graph is None or graph.stale():
             graph = ForwardGraph(self.program, batch_size, self.bindings, criterion)
             self._graphs[key] = graph
             while len(self._graphs) > self.max_graphs:
@@ -151,7 +157,7 @@ cdef class Predictor:
         cdef int64_t n
         cdef size_t row
         cdef int i, n_axes
-        if g is None or type(x) is not cnp.ndarray:
+        if g is None or type(x) is not cnp.ndarray or g.stale():
             return None
         slot = <Slot>g.inputs[0]
         array = x

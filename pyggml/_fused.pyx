@@ -8,7 +8,7 @@ from ggml's operations. Shapes were checked by the caller.
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
-from pyggml._graph cimport Graph, Tensor, _contiguous, _real, _same
+from pyggml._graph cimport Graph, Tensor, _contiguous, _real, _same, check_size
 from pyggml._kernels cimport PG_RNN_GRU, PG_RNN_LSTM, PG_RNN_SIMPLE
 from pyggml._lowering cimport (
     attention_floats, make_function, never_run, pg_function, rnn_floats)
@@ -35,6 +35,7 @@ cdef Tensor _call(list inputs, tuple shape, pg_function * f, size_t workspace):
     cdef int64_t size = 1
     cdef int i
     cdef bint grad = False
+    check_size(shape)
     for n in shape:
         size *= n
     graph.reserve(8 + 6 * len(inputs))

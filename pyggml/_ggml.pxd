@@ -89,6 +89,7 @@ cdef extern from "ggml.h" nogil:
         pass
 
     ctypedef void (*ggml_abort_callback_t)(const char * error_message) noexcept
+    ctypedef bint (*ggml_abort_callback)(void * data) noexcept
     ctypedef void (*ggml_log_callback)(ggml_log_level level, const char * text,
                                        void * user_data) noexcept
 
@@ -270,12 +271,23 @@ cdef extern from "ggml-backend.h" nogil:
         ggml_backend_sched_t sched, ggml_backend_sched_eval_callback callback, void * user_data)
 
 cdef extern from "ggml-alloc.h" nogil:
+    struct ggml_gallocr:
+        pass
+    ctypedef ggml_gallocr * ggml_gallocr_t
+
+    ggml_gallocr_t ggml_gallocr_new(ggml_backend_buffer_type_t buft)
+    void ggml_gallocr_free(ggml_gallocr_t galloc)
+    void ggml_gallocr_reserve_n_size(ggml_gallocr_t galloc, ggml_cgraph * graph,
+                                     const int * node_buffer_ids, const int * leaf_buffer_ids,
+                                     size_t * sizes)
     ggml_backend_buffer * ggml_backend_alloc_ctx_tensors_from_buft(
         ggml_context * ctx, ggml_backend_buffer_type_t buft)
 
 cdef extern from "ggml-cpu.h" nogil:
     ggml_backend_t ggml_backend_cpu_init()
     void ggml_backend_cpu_set_n_threads(ggml_backend_t backend_cpu, int n_threads)
+    void ggml_backend_cpu_set_abort_callback(ggml_backend_t backend_cpu,
+                                             ggml_abort_callback callback, void * data)
     void ggml_backend_cpu_set_threadpool(ggml_backend_t backend_cpu,
                                          ggml_threadpool * threadpool)
     ggml_threadpool * ggml_threadpool_new(ggml_threadpool_params * params)

@@ -57,3 +57,4 @@ cdef Tensor _tensor(x, Tensor like=*, str name=*)
 cdef Tensor _real(x, Tensor like=*, str name=*)
 cdef Tensor _contiguous(Tensor t)
 cdef Tensor _same(Tensor t)
+cdef int check_size(tuple shape) except -1

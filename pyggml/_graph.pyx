@@ -15,11 +15,11 @@ from libc.string cimport memcpy
 from pyggml cimport _ggml
 from pyggml cimport _lowering
 from pyggml._lowering cimport Carriers
+from pyggml._memory cimport require
 from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
 from pyggml._lowering import enabled
-from pyggml._memory import require
 
 _ops_math = None
 
@@ -30,6 +30,21 @@ def _operations():
     if _ops_math is None:
         from pyggml import _ops_math
     return _ops_math
+
+
+# Elements of a tensor: beyond it sizes in bytes would overflow in ggml.
+cdef int64_t _largest = <int64_t>1 << 46
+
+
+cdef int check_size(tuple shape) except -1:
+    """Raise MemoryError for a tensor that no memory holds."""
+    cdef double size = 1
+    for n in shape:
+        size *= <double>n
+    if size > _largest:
+        raise MemoryError(f"a tensor of shape {shape} does not fit into memory: "
+                          f"{4 * math.prod(shape)} bytes")
+    return 0
 
 
 class GraphFull(Exception):
@@ -160,6 +175,7 @@ cdef class Graph:
 
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad):
         cdef Tensor t = Tensor.__new__(Tensor)
+        check_size(shape)
         t.ptr = ptr
         t.graph = self
         t.shape = shape
@@ -206,7 +222,11 @@ cdef class Graph:
             _ggml.ggml_set_param(ptr)
             self.variables.append(bound)
             if variable.regularizer is not None:
-                self.penalties.append(variable.regularizer(t))
+                penalty = variable.regularizer(t)
+                if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
+                    raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
+                                    f"of one element, got {penalty!r}")
+                self.penalties.append(penalty)
         self.aliases[variable] = t
         return t
 
@@ -382,6 +402,7 @@ cdef _ggml.ggml_tensor * _new(Context context, tuple shape, _ggml.ggml_type type
         if not 1 <= shape[n - 1 - i] < (1 << 40):
             raise ValueError(f"sizes of a tensor must be positive, got shape {shape}")
         ne[i] = shape[n - 1 - i]
+    check_size(shape)
     return _ggml.ggml_new_tensor(context.ptr, type, 4, ne)
 
 

@@ -54,7 +54,8 @@ cdef class _Turn:
 cdef class Lock:
     """A re-entrant lock that is handed on in the order of asking.
 
-    In a child process after a fork it is free unless the thread that forked holds it.
+    In a child process after a fork the thread that forked may go on to hold it. Held by another
+    thread, it guards what that one has left half done: whoever asks for it gets a RuntimeError.
     """
 
     def __cinit__(self, *args):
@@ -69,7 +70,7 @@ cdef class Lock:
             self.owner = me
             self.depth = 1
             self.era = _era
-        elif self.owner == me:
+        elif self.owner == me and self.era == _era:
             self.depth += 1
         else:
             return self._wait(me)
@@ -90,6 +91,9 @@ cdef class Lock:
         if self.era != _era:
             self._after_fork()
             return self.take()
+        if self.owner == 0:
+            raise RuntimeError("another thread was using this object when the process was forked; "
+                               "make it anew in the child")
         turn = _Turn(me)
         if self.depth == 0:  # released while the turn was made
             return self.take()
@@ -124,7 +128,7 @@ cdef class Lock:
         self.queue = deque()
         self.n_waiting = 0
         if self.owner != _forker:
-            self.depth = 0
+            self.owner = 0  # no thread's number
         self.era = _era
         return 0
 

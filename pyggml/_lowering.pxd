@@ -96,6 +96,7 @@ cdef class _Stream:
 
 
 cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers)
+cdef bint has_failed(void * lowered) noexcept nogil
 cdef int set_threads(int n) except -1
 cdef void never_run(_ggml.ggml_tensor * dst, int ith, int nth,
                     void * userdata) noexcept nogil

@@ -43,6 +43,7 @@ cdef extern from "lowering/lowering.h" nogil:
                           const pg_carrier * carriers, int n_carriers, int rules)
     void pg_lowered_free(pg_lowered * lowered)
     int pg_lowered_status(pg_lowered * lowered)
+    bint pg_lowered_failed(const pg_lowered * lowered)
     int pg_lowered_count(const pg_lowered * lowered)
     int pg_lowered_dead(const pg_lowered * lowered)
 
@@ -376,6 +377,11 @@ cdef class Lowered:
     def __dealloc__(self):
         pg_lowered_free(self.ptr)
         self.ptr = NULL
+
+
+cdef bint has_failed(void * lowered) noexcept nogil:
+    """Whether a kernel of a graph failed: what ggml asks between two nodes."""
+    return pg_lowered_failed(<const pg_lowered *>lowered)
 
 
 cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers):

@@ -6,7 +6,7 @@ import math
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
-from pyggml._graph cimport Tensor, _contiguous, _real
+from pyggml._graph cimport Tensor, _contiguous, _real, check_size
 from pyggml._variable cimport Variable
 
 from pyggml._graph import _axis, reshape, transpose
@@ -29,6 +29,7 @@ cdef Tensor _repeat(Tensor t, tuple shape):
     cdef int64_t ne[4]
     if t.shape == shape:
         return t
+    check_size(shape)
     for i in range(4):
         ne[i] = shape[len(shape) - 1 - i] if i < len(shape) else 1
     t = _contiguous(t)

@@ -407,6 +407,8 @@ def repeat(x, repeats, axis):
     """
     cdef Tensor a = _real(x)
     axis = _axis(axis, len(a.shape))
+    if isinstance(repeats, bool) or not hasattr(repeats, "__index__"):
+        raise TypeError(f"repeats must be an integer, got {repeats!r}")
     if repeats < 1:
         raise ValueError(f"repeats must be positive, got {repeats}")
     rows = math.prod(a.shape[:axis + 1])

@@ -29,10 +29,13 @@ cdef class OptCore:
     cdef bint prepared
     cdef bint freed
     cdef bint reset_wanted
+    cdef bint allocated
+    cdef size_t planned
     cdef object signature
     cdef readonly object lock
     cdef int _init(self, bint static_graphs) except -1
     cdef int _count(self, int64_t room) except -1
+    cdef size_t _state_bytes(self) except? 0
     cdef int alive(self) except -1
     cdef int _prepare(self) except -1
     cdef int _do_alloc(self, bint backward) except -1

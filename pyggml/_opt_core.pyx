@@ -2,7 +2,6 @@
 """Owner of ggml-opt's context, with every assertion of ggml forestalled."""
 
 import math
-import threading
 
 import numpy as np
 
@@ -12,8 +11,11 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._locks cimport Lock
+from pyggml._memory cimport require
+from pyggml._runtime cimport Context, Scheduler, keep_apart, planned_bytes
 from pyggml._slot cimport Slot
+from pyggml._training cimport planned_training
 from pyggml._variable cimport Variable
 
 from pyggml import ops
@@ -57,7 +59,7 @@ cdef class OptCore:
 
     def __cinit__(self):
         self.opt = NULL
-        self.lock = threading.RLock()
+        self.lock = Lock()
 
     def __init__(self, inputs, outputs, loss_type="mse", optimizer="adamw", opt_period=1,
                  params=None, loss_weights=None, label_offsets=None, forward_only=False,
@@ -204,11 +206,24 @@ cdef class OptCore:
         p.get_opt_pars_ud = &self.values
         p.optimizer = (_ggml.GGML_OPT_OPTIMIZER_TYPE_ADAMW if self.optimizer_name == "adamw"
                        else _ggml.GGML_OPT_OPTIMIZER_TYPE_SGD)
+        require((self._state_bytes() if static_graphs else 0)
+                + 4096 * <size_t>_ggml.GGML_DEFAULT_GRAPH_SIZE, "ggml-opt's gradients and moments")
         with nogil:
             self.opt = _ggml.ggml_opt_init(p)
         if self.opt is NULL:
             raise MemoryError("ggml-opt could not be set up")
+        if static_graphs:
+            self.planned = max(self.planned, planned_training(self.graph))
         return 0
+
+    cdef size_t _state_bytes(self) except? 0:
+        """What ggml-opt allocates for accumulators and moments."""
+        cdef size_t copies = 2 if self.optimizer_name == "adamw" else 0
+        if self.forward_only:
+            return 0
+        if self.opt_period > 1 or not self.static_graphs:
+            copies += 1
+        return copies * 4 * sum([v.size for v in self.graph.variables])
 
     cdef int _count(self, int64_t room) except -1:
         """Refuse graphs that do not fit: ggml would end the process."""
@@ -226,6 +241,12 @@ cdef class OptCore:
         if nodes > room:
             raise NotImplementedError(f"this graph takes about {nodes} operations and tensors; "
                                       f"there is room for {room}")
+        # ggml-opt builds and plans a dynamic graph in one go: there is no moment to keep apart.
+        if not self.static_graphs and keep_apart(graph) > 200:
+            raise NotImplementedError(f"this graph has {nodes} operations, of which more than 200 "
+                                      "results are needed at once; a dynamic context cannot plan "
+                                      "their memory")
+        self.planned = planned_bytes(graph)
         return 0
 
     cdef int alive(self) except -1:
@@ -324,8 +345,18 @@ cdef class OptCore:
         return 0
 
     cdef int _do_alloc(self, bint backward) except -1:
+        cdef bint anew = not self.static_graphs or not self.allocated
+        if anew or backward != self.backward:
+            require(self.planned + (self._state_bytes() if anew else 0)
+                    + 4096 * <size_t>self.graph.capacity,
+                    f"an evaluation of {self.graph.batch_size} rows")
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, backward)
+        if self.planned and not self.scheduler.nbytes:
+            self.free()  # ggml cannot go back
+            raise MemoryError(f"{self.planned} bytes for an evaluation could not be allocated; "
+                              "the context was freed")
+        self.allocated = True
         self.ready = True
         self.backward = backward
         return 0
@@ -353,8 +384,7 @@ cdef class OptCore:
             with nogil:
                 _ggml.ggml_opt_eval(self.opt, NULL)
         finally:
-            if lock is not None:
-                lock.release()
+            self.scheduler.leave_compute(lock)
         self.ready = False
         self.position = (self.position + 1) % self.opt_period
         return 0

@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t
 cimport numpy as cnp
 
 from pyggml cimport _ggml
+from pyggml._memory cimport require
 from pyggml._opt_core cimport OptCore
 
 from pyggml.layers.base import count, positive_int
@@ -25,6 +26,8 @@ cdef class _Memory:
     cdef _ggml.ggml_opt_dataset_t ptr
 
     def __cinit__(self, int64_t ne_datapoint, int64_t columns, int64_t ndata, int64_t shard):
+        require(<size_t>ndata * (ne_datapoint + columns) * sizeof(float)
+                + <size_t>(ndata // shard) * sizeof(int64_t), f"{ndata} rows of a data set")
         self.ptr = _ggml.ggml_opt_dataset_init(
             _ggml.GGML_TYPE_F32, _ggml.GGML_TYPE_F32, ne_datapoint, columns, ndata, shard)
         # Without room ggml returns a data set whose tensors have no memory.

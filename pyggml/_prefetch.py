@@ -1,5 +1,6 @@
 """Batches prepared ahead of the training step, in threads, in order, a bounded number."""
 
+import os
 import threading
 import time
 
@@ -28,6 +29,7 @@ class Prefetcher:
 
     def __init__(self, tasks, workers, ahead=None):
         self._tasks = tasks
+        self._pid = os.getpid()
         self._ahead = 2 * workers if ahead is None else ahead
         self._changed = threading.Condition()
         self._advance = threading.Lock()
@@ -84,6 +86,9 @@ class Prefetcher:
         return self
 
     def __next__(self):
+        if os.getpid() != self._pid:
+            raise RuntimeError("the threads that prepare batches are not in a forked child; begin "
+                               "the training there anew")
         with self._changed:
             # With a time limit, so that Ctrl-C is seen on every system.
             while not (self._given in self._results
@@ -101,6 +106,8 @@ class Prefetcher:
 
     def close(self):
         """Stop the threads and drop what they prepared."""
+        if os.getpid() != self._pid:  # nobody is left to stop, or to release the locks
+            return
         with self._changed:
             self._closed = True
             self._results.clear()

@@ -1,5 +1,6 @@
 """What a model computes, as a list of layer calls that can be run on any graph."""
 
+from pyggml._graph import Tensor
 from pyggml._slot import Slot
 
 
@@ -84,12 +85,24 @@ class Program:
             result = node.layer._run(graph, arguments if node.nested else arguments[0],
                                      dict(node.arguments))
             for symbol, t in zip(node.outputs, [result] if node.single else result, strict=True):
+                _check_result(node.layer, symbol, t, graph)
                 values[id(symbol)] = t
         return [values[id(s)] for s in self.outputs]
 
     def split_inputs(self, x):
         """Return one array for each input from an array, a list or a dict."""
         return split(x, self.input_names, "x")
+
+
+def _check_result(layer, symbol, t, graph):
+    """Refuse what functions of users return in place of a tensor of the announced shape."""
+    if not isinstance(t, Tensor) or t.graph is not graph:
+        what = "a tensor of another graph" if isinstance(t, Tensor) else type(t).__name__
+        raise TypeError(f"layer {layer.name!r} must return a tensor of its graph, got {what}")
+    shape = (graph.batch_size, *symbol.shape[1:])
+    if t.shape != shape:
+        raise ValueError(f"layer {layer.name!r} must return shape {shape}, which it announced, "
+                         f"got {t.shape}")
 
 
 def split(value, names, what):

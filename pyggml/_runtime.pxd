@@ -5,6 +5,7 @@ from pyggml._lowering cimport Lowered
 
 cdef class Context:
     cdef _ggml.ggml_context * ptr
+    cdef void * memory
     cdef int room(self) except -1
     cdef size_t count(self)
     cdef size_t unallocated(self)
@@ -31,9 +32,14 @@ cdef class Scheduler:
     cdef _ggml.ggml_backend_sched_t ptr
     cdef readonly Backend backend
     cdef bint lowered
+    cdef bint stale(self) noexcept
+    cdef int stop_on_failure(self, Lowered lowered) except -1
     cdef Lock enter_compute(self)
+    cdef int leave_compute(self, Lock lock) except -1
     cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1
 
 
 cdef Buffer allocate_context(Context context, str what)
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=*)
+cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0
+cdef int keep_apart(_ggml.ggml_cgraph * graph) except -1

@@ -8,17 +8,20 @@ is the backstop, and whoever needs an object keeps a reference to its owner.
 import atexit
 import logging
 import os
+import threading
+import time
 
 cimport cython
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
 
 from pyggml cimport _ggml
 from pyggml._locks cimport Lock
-from pyggml._lowering cimport Lowered, begin_compute, end_compute, set_threads
+from pyggml._lowering cimport Lowered, begin_compute, end_compute, has_failed, set_threads
+from pyggml._memory cimport require
 
-from pyggml._memory import require
 from pyggml._threads import default_num_threads
 
 cdef extern from *:
@@ -85,6 +88,57 @@ cdef extern from *:
     """
     void pyggml_prefer_large_pages(void * data, size_t n)
 
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #include "thread_shim.h"
+    static PG_THREAD_RESULT
+    #if defined(_WIN32)
+    pyggml_wait(LPVOID gate)
+    #else
+    pyggml_wait(void * gate)
+    #endif
+    {
+        pg_lock((pg_mutex *)gate);
+        pg_unlock((pg_mutex *)gate);
+        return PG_THREAD_RETURN;
+    }
+    /* Whether so many threads can run at once: ggml ends the process where one cannot start. */
+    static int pyggml_threads_start(int n) {
+        pg_mutex gate;
+        pg_thread * threads = (pg_thread *)malloc((size_t)n * sizeof(pg_thread));
+        int started = 0;
+        if (threads == NULL) return 0;
+        pg_mutex_init(&gate);
+        pg_lock(&gate);
+        while (started < n && pg_thread_start(&threads[started], pyggml_wait, &gate) == 0) {
+            started++;
+        }
+        pg_unlock(&gate);
+        for (int i = 0; i < started; i++) pg_thread_join(threads[i]);
+        free(threads);
+        return started == n;
+    }
+    """
+    int pyggml_threads_start(int n) nogil
+
+cdef extern from *:
+    """
+    #include <stdbool.h>
+    static int (*pyggml_failed)(void *);
+    static bool pyggml_stop(void * lowered) { return pyggml_failed(lowered) != 0; }
+    """
+    bint (*pyggml_failed)(void * lowered) noexcept nogil
+    bint pyggml_stop(void * lowered) noexcept nogil
+
+cdef extern from "Python.h":
+    void * PyInterpreterState_Get()
+    void * PyInterpreterState_Main()
+
+if PyInterpreterState_Get() != PyInterpreterState_Main():
+    raise ImportError("pyggml cannot be imported into a sub-interpreter: its threads and ggml's "
+                      "log belong to the whole process; use threads or processes")
+
 
 # ---- log and abort ------------------------------------------------------------------------
 
@@ -126,6 +180,7 @@ cdef void _log_nothing(_ggml.ggml_log_level level, const char * text,
 
 
 _ggml.ggml_log_set(_log, NULL)
+pyggml_failed = has_failed
 
 
 @atexit.register
@@ -221,15 +276,15 @@ def devices():
     list of dict
         ``name``, ``description``, and the ``memory_free`` and ``memory_total`` in bytes.
     """
-    cdef size_t i, free, total
+    cdef size_t i, unused, total
     result = []
     for i in range(_ggml.ggml_backend_dev_count()):
         device = _ggml.ggml_backend_dev_get(i)
-        _ggml.ggml_backend_dev_memory(device, &free, &total)
+        _ggml.ggml_backend_dev_memory(device, &unused, &total)
         result.append({
             "name": (<bytes>_ggml.ggml_backend_dev_name(device)).decode(),
             "description": (<bytes>_ggml.ggml_backend_dev_description(device)).decode(),
-            "memory_free": free,
+            "memory_free": unused,
             "memory_total": total,
         })
     return result
@@ -241,6 +296,9 @@ cdef int _n_threads = 0
 cdef long _generation = 1
 cdef ThreadPool _shared_pool = None
 cdef Lock _pool_lock = Lock()
+cdef long _pid = os.getpid()
+cdef int _computing = 0  # computations that run now
+cdef bint _exiting = False
 
 
 cdef class ThreadPool:
@@ -251,9 +309,13 @@ cdef class ThreadPool:
             _ggml.ggml_threadpool_params_default(n_threads))
         self.ptr = NULL
         self.n_threads = n_threads
-        self.pid = os.getpid()
+        self.pid = _pid
         # Between graphs, threads sleep soon: spinning takes the core from whoever shares it.
         params.poll = 1
+        if n_threads > 1 and not pyggml_threads_start(n_threads - 1):
+            raise RuntimeError(f"{n_threads} threads could not be started; set fewer with "
+                               "set_num_threads")
+        require(1 << 16, "a pool of threads")
         with nogil:
             self.ptr = _ggml.ggml_threadpool_new(&params)
         if self.ptr is NULL:
@@ -261,7 +323,7 @@ cdef class ThreadPool:
 
     def __dealloc__(self):
         # A forked child has the memory of the pool but none of its threads: nothing to join.
-        if self.ptr is not NULL and self.pid == os.getpid():
+        if self.ptr is not NULL and self.pid == _pid:
             with nogil:
                 _ggml.ggml_threadpool_free(self.ptr)
         self.ptr = NULL
@@ -328,8 +390,21 @@ def set_num_threads(n):
             _generation += 1
 
 
+@atexit.register
+def _wait_for_daemons():
+    # The end of the process frees what daemon threads compute with.
+    global _exiting
+    _exiting = True
+    while _computing:
+        time.sleep(0.001)
+
+
 def _after_fork_in_child():
-    global _shared_pool, _generation
+    global _pool_lock, _shared_pool, _generation, _pid, _computing, _exiting
+    _computing = 0
+    _exiting = False
+    _pid = os.getpid()
+    _pool_lock = Lock()
     _shared_pool = None
     _generation += 1
 
@@ -354,10 +429,17 @@ cdef class Context:
     def __cinit__(self, size_t n_tensors, size_t graph_size=0, size_t n_graphs=0):
         cdef _ggml.ggml_init_params params
         self.ptr = NULL
+        self.memory = NULL
         params.mem_size = n_tensors * _ggml.ggml_tensor_overhead()
         if n_graphs:
             params.mem_size += n_graphs * _ggml.ggml_graph_overhead_custom(graph_size, True)
-        params.mem_buffer = NULL
+        params.mem_size = max(params.mem_size, 64)
+        # Memory of ours: ggml ends the process where it finds none.
+        require(params.mem_size, "descriptions of tensors")
+        self.memory = params.mem_buffer = malloc(params.mem_size)
+        if self.memory is NULL:
+            raise MemoryError(f"{params.mem_size} bytes for descriptions of tensors could not be "
+                              "allocated")
         params.no_alloc = True
         self.ptr = _ggml.ggml_init(params)
         if self.ptr is NULL:
@@ -387,14 +469,11 @@ cdef class Context:
             t = _ggml.ggml_get_next_tensor(self.ptr, t)
         return n
 
-    def free(self):
-        if self.ptr is not NULL:
-            _ggml.ggml_free(self.ptr)
-            self.ptr = NULL
 
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_free(self.ptr)
+        free(self.memory)
 
 
 cdef class Buffer:
@@ -404,17 +483,15 @@ cdef class Buffer:
         self.ptr = NULL
         self.nbytes = 0
 
-    def free(self):
-        if self.ptr is not NULL:
-            _ggml.ggml_backend_buffer_free(self.ptr)
-            self.ptr = NULL
-
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_backend_buffer_free(self.ptr)
 
 
 cdef Backend _allocator = None
+
+# Some less than the 256 holes of ggml's plans: ours may order its nodes a little differently.
+cdef int _many_results = 200
 
 
 cdef _ggml.ggml_backend_buffer_type_t _buffer_type() except NULL:
@@ -457,6 +534,7 @@ cdef class Backend:
 
     def __cinit__(self):
         self.generation = 0
+        require(1 << 16, "a CPU backend")
         self.ptr = _ggml.ggml_backend_cpu_init()
         if self.ptr is NULL:
             raise MemoryError("ggml could not make a CPU backend")
@@ -475,6 +553,10 @@ cdef class Scheduler:
         self.lowered = lowered
         get_num_threads()
         self.backend = Backend()
+        # Descriptions of copies that a graph on several backends would need; ggml does not look
+        # whether it got them.
+        require(graph_size * (60 * sizeof(_ggml.ggml_tensor) + 2048) + (1 << 16), "a scheduler",
+                False)
         self.ptr = _ggml.ggml_backend_sched_new(
             &self.backend.ptr, NULL, 1, graph_size, False, False)
         if self.ptr is NULL:
@@ -485,17 +567,34 @@ cdef class Scheduler:
         """Size of the compute buffer in bytes."""
         return _ggml.ggml_backend_sched_get_buffer_size(self.ptr, self.backend.ptr)
 
+    cdef bint stale(self) noexcept:
+        """Whether its threads stayed in the parent of this process, maybe with a lock held."""
+        cdef ThreadPool pool = self.backend.pool
+        return pool is not None and pool.n_threads > 1 and pool.pid != _pid
+
+    cdef int stop_on_failure(self, Lowered lowered) except -1:
+        """End a computation at the node whose kernel failed, before weights move."""
+        if lowered.ptr is not NULL:
+            _ggml.ggml_backend_cpu_set_abort_callback(
+                self.backend.ptr, <_ggml.ggml_abort_callback>pyggml_stop, lowered.ptr)
+        return 0
+
     cdef Lock enter_compute(self):
-        """Give the backend its threads; return the lock to give back after computing, or None.
+        """Give the backend its threads; return what leave_compute takes after computing.
 
         One thread needs no lock. Several share one pool, which runs one graph at a time. A
         lowered graph runs on one: its kernels have a pool of their own.
         """
-        global _shared_pool
+        global _shared_pool, _computing
         cdef Backend backend = self.backend
         cdef int n = 1 if self.lowered else get_num_threads()
         cdef long generation = _generation
         cdef Lock lock = None
+        if _exiting and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()  # until the process is gone
+        if self.stale():
+            raise RuntimeError("this was computed on several threads before the process was "
+                               "forked; make it anew in the child")
         if n > 1:
             lock = _pool_lock
             lock.take()
@@ -518,7 +617,16 @@ cdef class Scheduler:
                 if lock is not None:
                     lock.give()
                 raise
+        _computing += 1
         return lock
+
+    cdef int leave_compute(self, Lock lock) except -1:
+        """End what :meth:`enter_compute` began."""
+        global _computing
+        _computing -= 1
+        if lock is not None:
+            lock.give()
+        return 0
 
     cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1:
         """Run a graph that was planned here; raise what it, or a kernel, could not do."""
@@ -531,8 +639,7 @@ cdef class Scheduler:
                 status = _ggml.ggml_backend_sched_graph_compute(self.ptr, graph)
                 end_compute(denormals)
         finally:
-            if lock is not None:
-                lock.give()
+            self.leave_compute(lock)
         lowered.check()
         if status != _ggml.GGML_STATUS_SUCCESS:
             raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")
@@ -541,3 +648,59 @@ cdef class Scheduler:
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_backend_sched_free(self.ptr)
+
+
+cdef int keep_apart(_ggml.ggml_cgraph * graph) except -1:
+    """Give every result memory of its own where very many are alive at once.
+
+    ggml's plan has room for 256 holes between results, and ends the process where it finds more.
+    A hole lies between two results that are alive, so that fewer results leave fewer holes.
+
+    Returns
+    -------
+    int
+        How many are alive at once, at most; not counted in small graphs.
+    """
+    cdef int n = _ggml.ggml_graph_n_nodes(graph)
+    cdef int i, j
+    cdef int alive = 0
+    cdef int most = 0
+    cdef _ggml.ggml_tensor * t
+    cdef _ggml.ggml_tensor * source
+    if n <= _many_results:
+        return n
+    uses = {}
+    for i in range(n):
+        t = _ggml.ggml_graph_node(graph, i)
+        for j in range(_ggml.GGML_MAX_SRC):
+            if t.src[j] is not NULL:
+                source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
+                uses[<size_t>source] = uses.get(<size_t>source, 0) + 1
+    for i in range(n):
+        t = _ggml.ggml_graph_node(graph, i)
+        if t.data is NULL and t.view_src is NULL:
+            alive += 1
+            most = max(most, alive)
+        for j in range(_ggml.GGML_MAX_SRC):
+            if t.src[j] is NULL:
+                continue
+            source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
+            uses[<size_t>source] -= 1
+            if uses[<size_t>source] == 0 and source.data is NULL and source.op:
+                alive -= 1
+    if most > _many_results:
+        for i in range(n):
+            _ggml.ggml_set_output(_ggml.ggml_graph_node(graph, i))
+    return most
+
+
+cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0:
+    """How much memory a scheduler will allocate for the results of a graph."""
+    cdef size_t nbytes = 0
+    cdef _ggml.ggml_gallocr_t plan
+    keep_apart(graph)
+    require(<size_t>_ggml.ggml_graph_n_nodes(graph) * 1024 + (1 << 16), "a plan of the memory")
+    plan = _ggml.ggml_gallocr_new(_buffer_type())
+    _ggml.ggml_gallocr_reserve_n_size(plan, graph, NULL, NULL, &nbytes)
+    _ggml.ggml_gallocr_free(plan)
+    return nbytes

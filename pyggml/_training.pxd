@@ -72,3 +72,6 @@ cdef class Application:
     cdef int n
     cdef list owners
     cdef int apply(self, double factor, tuple clip) except -1
+
+
+cdef size_t planned_training(Graph graph) except? 0

@@ -10,8 +10,9 @@ from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
 from pyggml._large cimport LargeGraph, measure
 from pyggml._locks cimport Lock
-from pyggml._lowering cimport Stepper, begin_compute, end_compute, fill_mask, pg_stepped
-from pyggml._runtime cimport Scheduler
+from pyggml._lowering cimport Stepper, begin_compute, end_compute, fill_mask, has_failed, pg_stepped
+from pyggml._memory cimport require
+from pyggml._runtime cimport Context, Scheduler, planned_bytes
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
@@ -73,6 +74,37 @@ def _prepare(Graph graph, Tensor total):
     if graph.awaited is not None:
         total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
     return measure(graph, total.ptr)
+
+
+cdef size_t planned_training(Graph graph) except? 0:
+    """How much memory ggml-opt will take for the results of a training graph it has built.
+
+    Its own graph is out of reach; this one is made of the results that nothing else uses.
+    """
+    cdef size_t size = 8 * graph.capacity
+    cdef Context scratch = Context(0, size, 1)
+    cdef _ggml.ggml_cgraph * all_nodes = _ggml.ggml_new_graph_custom(scratch.ptr, size, False)
+    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(graph.compute.ptr)
+    cdef size_t unplanned = 0
+    cdef int i
+    cdef int results = 0
+    used = set()
+    while t is not NULL:
+        if t.data is NULL and t.view_src is NULL:
+            unplanned += _ggml.ggml_nbytes(t)
+            results += 1
+        for i in range(_ggml.GGML_MAX_SRC):
+            if t.src[i] is not NULL:
+                used.add(<size_t>t.src[i])
+        t = _ggml.ggml_get_next_tensor(graph.compute.ptr, t)
+    if unplanned < 1 << 24 and results < 200:  # little, even if nothing shares its memory
+        return unplanned
+    t = _ggml.ggml_get_first_tensor(graph.compute.ptr)
+    while t is not NULL:
+        if t.op != _ggml.GGML_OP_NONE and <size_t>t not in used:
+            _ggml.ggml_build_forward_expand(all_nodes, t)
+        t = _ggml.ggml_get_next_tensor(graph.compute.ptr, t)
+    return planned_bytes(all_nodes)
 
 
 @cython.no_gc_clear
@@ -153,6 +185,9 @@ cdef class TrainGraph:
         p.get_opt_pars = _legal_params
         # SGD allocates no moments in ggml-opt: they are ours, and are put in place below.
         p.optimizer = _ggml.GGML_OPT_OPTIMIZER_TYPE_SGD
+        # Its accumulators, and a copy of the graph's description; it does not look for failures.
+        require((4 * sum([v.size for v in graph.variables]) if self.accumulating else 0)
+                + 4096 * <size_t>_ggml.GGML_DEFAULT_GRAPH_SIZE, "ggml-opt")
         with nogil:
             self.opt = _ggml.ggml_opt_init(p)
         if self.opt is NULL:
@@ -167,8 +202,14 @@ cdef class TrainGraph:
         else:
             self._redirect_steps(rule, clip, slots, params)
         graph.lower()
+        self.scheduler.stop_on_failure(graph.lowered)
+        planned = planned_training(graph)
+        what = f"a training step on {graph.batch_size} rows"
+        require(planned, what)
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
+        if planned and not self.scheduler.nbytes:
+            raise MemoryError(f"{planned} bytes for {what} could not be allocated")
         if self.accumulating:
             for g, value in zip(self.targets.values(), held):
                 g.assign(value)
@@ -199,6 +240,7 @@ cdef class TrainGraph:
                 _ggml.ggml_build_forward_expand(large.cgraph, <_ggml.ggml_tensor *><size_t>address)
         graph.lower()
         self.scheduler = Scheduler(size, graph.fused)
+        self.scheduler.stop_on_failure(graph.lowered)
         large.plan(self.scheduler)
         self.loss_value = large.loss.data
         self.seed = large.seed.data
@@ -292,7 +334,7 @@ cdef class TrainGraph:
             _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.large.cgraph)
         end_compute(denormals)
         memcpy(&bits, self.loss_value, sizeof(float))
-        if bits == _unwritten:
+        if bits == _unwritten or has_failed(self.graph.lowered.ptr):
             return False
         if self.moves_statistics:
             for i in range(self.n_updates):
@@ -307,9 +349,7 @@ cdef class TrainGraph:
             with nogil:
                 finished = self.compute(weight)
         finally:
-            if lock is not None:
-                lock.give()
-        self.graph.lowered.check()
+            self.scheduler.leave_compute(lock)
         if not finished:
             self.raise_unfinished()
         return self.loss_value[0]
@@ -319,8 +359,9 @@ cdef class TrainGraph:
         raise RuntimeError("ggml did not finish the computation; the loss was not written")
 
     cdef bint exhausted(self) noexcept:
-        """Whether ggml-opt's period is about to end, so that the graph must be made anew."""
-        return self.accumulating and self.evaluations + 1024 >= _endless
+        """Whether it must be made anew: after a fork, or before ggml-opt's period ends."""
+        return self.scheduler.stale() or (
+            self.accumulating and self.evaluations + 1024 >= _endless)
 
     cdef int _list_masks(self) except -1:
         cdef Tensor mask

@@ -95,7 +95,7 @@ cdef class Variable:
         for n in self.shape:
             if n < 1:
                 raise ValueError(f"shape of {name!r} must be positive, got {self.shape}")
-            if <size_t>n > _largest // size:
+            if n > _largest // size:
                 raise MemoryError(f"{name!r} of shape {self.shape} does not fit into memory")
             size *= n
         self.axes = tuple(range(len(self.shape))) if axes is None else tuple(axes)

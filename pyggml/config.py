@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+import sysconfig
 from typing import Any, TextIO
 
 import numpy as np
@@ -29,6 +30,7 @@ def config() -> dict[str, Any]:
         "versions": {
             "pyggml": _config.VERSION,
             "python": platform.python_version(),
+            "free threading": _free_threading(),
             "numpy": np.__version__,
         },
         "build": {
@@ -54,6 +56,15 @@ def config() -> dict[str, Any]:
         },
         "threads": {"used": str(_runtime.get_num_threads())},
     }
+
+
+def _free_threading():
+    """Whether this Python has a global lock, which importing pyggml turns on again."""
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "not in this Python"
+    if sys._is_gil_enabled():
+        return "not supported: the global lock is on"
+    return "not supported: the global lock was turned off by hand"
 
 
 def show_config(file: TextIO | None = None) -> None:

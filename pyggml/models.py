@@ -11,6 +11,7 @@ from pyggml._compiled import Compiled, check_metrics, resolve
 from pyggml._file_methods import FileMethods
 from pyggml._fit_methods import FitMethods
 from pyggml._forward import Predictor
+from pyggml._graph import Tensor
 from pyggml._program import Program
 from pyggml._trainer import Trainer
 from pyggml.layers.base import Layer, Symbol, assign_all
@@ -192,6 +193,8 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
     def call(self, x):
         """Run the layers on tensors: a model may be used as a layer."""
         tensors = list(x) if isinstance(x, (list, tuple)) else [x]
+        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
+            raise TypeError(f"model {self.name!r} takes tensors of a graph, got {x!r}")
         found = self.program.run(tensors[0].graph, tensors, tensors[0].graph.training)
         return found[0] if len(found) == 1 else found
 

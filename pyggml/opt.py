@@ -10,7 +10,7 @@ import sys
 import time
 
 from pyggml._callback import CallbackList
-from pyggml._graph import Graph
+from pyggml._graph import Graph, Tensor
 from pyggml._opt_context import OptContext
 from pyggml._opt_core import OPTIMIZERS, default_params, optimizer_name
 from pyggml._opt_dataset import Dataset
@@ -26,6 +26,11 @@ __all__ = [
     "default_params", "epoch", "fit", "fit_multi", "fit_opt", "fit_opt_gen", "fit_opt_multi",
     "optimizer_name", "progress_bar",
 ]
+
+
+def _check_dataset(dataset):
+    if not isinstance(dataset, Dataset):
+        raise TypeError(f"dataset must be a Dataset, got {type(dataset).__name__}")
 
 
 def _split_index(dataset, batch, idata_split):
@@ -82,6 +87,9 @@ def epoch(opt, dataset, result_train=None, result_eval=None, idata_split=-1, cal
     >>> result.ndata
     4
     """
+    if not isinstance(opt, OptContext):
+        raise TypeError(f"opt must be an OptContext, got {type(opt).__name__}")
+    _check_dataset(dataset)
     if not opt.static_graphs:
         raise RuntimeError("epoch needs a context with static graphs")
     batch = opt.batch_size
@@ -178,7 +186,11 @@ def _logs(result, prefix=""):
 
 
 def _batch_of(tensors):
-    first = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
+    first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+    if not isinstance(first, Tensor):
+        raise TypeError(f"inputs must be tensors of a graph, got {type(first).__name__}")
+    if not first.shape:
+        raise ValueError("inputs must have the batch as their first axis, got a scalar")
     return first.shape[0]
 
 
@@ -309,6 +321,7 @@ def fit_opt_multi(inputs, outputs, dataset, loss_types="mse", loss_weights=None,
     3
     """
     batch = _batch_of(inputs)
+    _check_dataset(dataset)
     nepoch = count(nepoch, "nepoch")
     initial_epoch = count(initial_epoch, "initial_epoch")
     logical = _period(batch, nbatch_logical)

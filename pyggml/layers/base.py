@@ -153,9 +153,16 @@ class Layer:
             return self._run(graph, tensors if many else tensors[0], dict(arguments))
 
         _, result = build(make, rows, False, {})
-        if isinstance(result, (list, tuple)):
-            return [(None, *t.shape[1:]) for t in result]
-        return (None, *result.shape[1:])
+        found = list(result) if isinstance(result, (list, tuple)) else [result]
+        for t in found:
+            if not isinstance(t, Tensor):
+                raise TypeError(f"layer {self.name!r} must return a tensor, or a list of them, "
+                                f"got {type(t).__name__}")
+            if t.shape[:1] != (rows,):
+                raise ValueError(f"layer {self.name!r} must return the batch as first axis, got "
+                                 f"shape {t.shape} for a batch of {rows}")
+        shapes = [(None, *t.shape[1:]) for t in found]
+        return shapes if isinstance(result, (list, tuple)) else shapes[0]
 
     def get_config(self):
         """Return the arguments of the constructor as a dict that JSON can hold."""
@@ -390,8 +397,8 @@ def count(value, name):
 
 
 def _int64(value, name):
-    if value >= 1 << 63:
-        raise ValueError(f"{name} must be below 2**63, got {value}")
+    if value >= 1 << 62:
+        raise ValueError(f"{name} must be below 2**62, got {value}")
     return value
 
 

@@ -105,6 +105,8 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
 void         pg_lowered_free(pg_lowered * lowered);
 /* PG_OK, or what a kernel of the last computations failed with; resets it. */
 int          pg_lowered_status(pg_lowered * lowered);
+/* Whether a kernel failed since pg_lowered_status was asked; NULL has no kernels. */
+int          pg_lowered_failed(const pg_lowered * lowered);
 /* How many nodes call a kernel, and how many are left out. */
 int          pg_lowered_count(const pg_lowered * lowered);
 int          pg_lowered_dead(const pg_lowered * lowered);

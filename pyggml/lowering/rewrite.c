@@ -522,6 +522,10 @@ int pg_lowered_status(pg_lowered * lowered) {
     return status;
 }
 
+int pg_lowered_failed(const pg_lowered * lowered) {
+    return lowered != NULL && lowered->status != PG_OK;
+}
+
 int pg_lowered_count(const pg_lowered * lowered) { return lowered->count; }
 
 int pg_lowered_dead(const pg_lowered * lowered) { return lowered->dead; }
