@@ -1,8 +1,12 @@
 """Exact statistics for batch normalisation, from data."""
 
+import contextlib
+
 import numpy as np
 
 from pyggml._forward import Predictor
+from pyggml.data import Stream, is_stream
+from pyggml.layers.normalization import SMALLEST_VARIANCE
 
 
 class _Tapped:
@@ -62,27 +66,76 @@ class Moments:
         return self.squares / self.n
 
 
-def calibrated_layers(program, bindings=None):
-    """Return the layers that :func:`calibrate` sets, in order of computation.
+def _any_to_set(layers, wanted):
+    from pyggml.layers import BatchNormalization
 
-    They are the batch normalisations with ``momentum=None`` whose statistics are not frozen.
+    return any((isinstance(layer, BatchNormalization) and wanted(layer))
+               or _any_to_set(layer.sublayers, wanted) for layer in layers)
+
+
+def calibrated_layers(program, bindings=None, wanted=None):
+    """Return the layers that :func:`calibrate` sets, in order of computation.
 
     Parameters
     ----------
     program : Program
     bindings : dict, optional
+    wanted : callable, optional
+        Which of the batch normalisations. By default those with ``momentum=None`` whose
+        statistics are not frozen.
 
     Returns
     -------
     list of BatchNormalization
     """
+    wanted = wanted or _only_set_by_calibration
+    if not _any_to_set(program.layers, wanted):
+        return []  # most networks: a graph need not be built to know
     finder = _Finder(program)
     Predictor(finder, {} if bindings is None else bindings).graph(1)
-    return [layer for layer in finder.layers
-            if layer.momentum is None and not layer.freeze_stats]
+    return [layer for layer in finder.layers if wanted(layer)]
 
 
-def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
+def _only_set_by_calibration(layer):
+    return layer.momentum is None and not layer.freeze_stats
+
+
+def gather(program, x, max_rows):
+    """Return arrays as they are, and batches of a generator put together.
+
+    Parameters
+    ----------
+    program : Program
+    x : array_like, list or dict of them, or stream of batches
+        Of a batch that is a tuple, the first item counts.
+    max_rows : int
+        No more batches are taken than hold so many rows.
+
+    Raises
+    ------
+    ValueError
+        A stream without any row.
+    """
+    if not is_stream(x):
+        return x
+    parts, rows = [], 0
+    with contextlib.closing(Stream(x, "x").epoch()) as batches:
+        for batch in batches:
+            part = [np.asarray(value) for value in program.split_inputs(
+                batch[0] if isinstance(batch, tuple) else batch)]
+            if any(not value.shape for value in part):
+                raise ValueError("a batch of x must have rows, got a scalar")
+            parts.append(part)
+            rows += len(part[0])
+            if rows >= max_rows:
+                break
+    if rows == 0:
+        raise ValueError("x has no rows")
+    whole = [np.concatenate(values) for values in zip(*parts, strict=True)]
+    return whole if len(whole) > 1 else whole[0]
+
+
+def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
     """Set the moving statistics of batch normalisation to those of data.
 
     Layer by layer in order of computation, so that each one sees what the layers before it,
@@ -99,6 +152,8 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
         Rows beyond it are not used.
     batch_size : int
         Rows computed at once; does not change the result beyond rounding.
+    wanted : callable, optional
+        As for :func:`calibrated_layers`.
 
     Returns
     -------
@@ -121,7 +176,7 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
     rows = min(counts[0], max_rows)
     if rows < 1:
         raise ValueError("x has no rows")
-    layers = calibrated_layers(program, bindings)
+    layers = calibrated_layers(program, bindings, wanted)
     found = dict(bindings)
     for layer in layers:
         for v in (layer.moving_mean, layer.moving_variance):
@@ -136,7 +191,8 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64):
         if not (np.isfinite(moments.mean).all() and np.isfinite(moments.variance).all()):
             raise ValueError(f"the statistics of layer {layer.name!r} are not finite")
         found[layer.moving_mean].assign(moments.mean)
-        found[layer.moving_variance].assign(moments.variance)
+        if moments.n > 1:  # one element has no variance
+            found[layer.moving_variance].assign(moments.variance + SMALLEST_VARIANCE)
     for layer in layers:
         for v in (layer.moving_mean, layer.moving_variance):
             bindings.get(v, v).assign(found[v].numpy(copy=False))

@@ -14,11 +14,20 @@ class Compiled:
         self.loss_weights = loss_weights
         self.metrics = metrics_given
         self.criterion = None
-        self.trainer = None
+        self._trainer = None
         self.training_state = None  # of a file, until there is a trainer to take it
 
     def __getstate__(self):
-        return vars(self) | {"trainer": None, "training_state": None}
+        return vars(self) | {"_trainer": None, "training_state": None}
+
+    @property
+    def trainer(self):
+        """The trainer that ``fit`` runs on: None before the first, and after its ``free()``."""
+        return None if self._trainer is None or self._trainer.freed else self._trainer
+
+    @trainer.setter
+    def trainer(self, value):
+        self._trainer = value
 
     def fit_to(self, program):
         """Match the arguments with the outputs of a program."""
@@ -87,3 +96,15 @@ def check_metrics(given):
     elif given is not None:
         metrics.get(given)
     return given
+
+
+def require_compiled(model):
+    """Return what ``compile`` made, or raise for what a trainer cannot take."""
+    from pyggml.models import Model
+
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a Sequential or a Model, got {type(model).__name__}")
+    if model.compiled is None:
+        raise ValueError(f"model {model.name!r} is not compiled; call model.compile first")
+    model.require_built()
+    return model.compiled

@@ -25,6 +25,7 @@ cdef class Graph:
     cdef readonly Py_ssize_t batch_size
     cdef readonly bint training
     cdef readonly size_t capacity
+    cdef int spare
     cdef readonly dict bindings
     cdef readonly object trained
     cdef readonly dict aliases
@@ -33,18 +34,19 @@ cdef class Graph:
     cdef readonly bint fused
     cdef Carriers carriers
     cdef Lowered lowered
+    cpdef bint carries(self, str name) except -1
     cdef int lower(self) except -1
     cdef readonly list penalties
     cdef list owners
     cdef readonly list constants
     cdef readonly dict zero_tensors
     cdef readonly list updates
-    cdef readonly list milestones
     cdef Tensor awaited
     cdef public object taps
     cdef bint consumed  # by ggml-opt, which adds its own nodes
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
     cdef int reserve(self, int n) except -1
+    cdef size_t count(self)
     cpdef Tensor weight(self, Variable variable)
     cpdef Tensor input(self, shape, str dtype=*, str name=*)
     cpdef Tensor keep(self, Tensor t)

@@ -26,23 +26,21 @@ class Program:
         if len({id(s) for s in self.inputs}) != len(self.inputs):
             raise ValueError("inputs holds the same symbol twice")
         self.nodes = self._sort()
-        self.layers = []
-        for layer in [s.node.layer for s in self.inputs] + [n.layer for n in self.nodes]:
-            if layer not in self.layers:
-                self.layers.append(layer)
-        names = [layer.name for layer in self.layers]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two layers are named {name!r}")
-        self.input_names = [s.node.layer.name for s in self.inputs]
-        self.variables = []
+        self._check_inputs()
+        self.layers = list(dict.fromkeys(
+            [s.node.layer for s in self.inputs] + [n.layer for n in self.nodes]))
+        names = set()
         for layer in self.layers:
-            self.variables += [v for v in layer.weights if v not in self.variables]
+            if layer.name in names:
+                raise ValueError(f"two layers are named {layer.name!r}")
+            names.add(layer.name)
+        self.input_names = [s.node.layer.name for s in self.inputs]
+        self.variables = list(dict.fromkeys(v for layer in self.layers for v in layer.weights))
 
     def _sort(self):
         """Order the nodes between inputs and outputs; without recursion, models may be deep."""
         given = {id(s) for s in self.inputs}
-        order, done = [], set()
+        order, done, begun = [], set(), set()
         stack = [(s, False) for s in reversed(self.outputs)]
         while stack:
             symbol, ready = stack.pop()
@@ -56,9 +54,19 @@ class Program:
             if not node.inputs:
                 raise ValueError(
                     f"the outputs depend on input {node.layer.name!r}, which is not among inputs")
+            if id(node) in begun:  # what it depends on led back to it
+                raise ValueError(f"the layers form a loop through {node.layer.name!r}")
+            begun.add(id(node))
             stack.append((symbol, True))
             stack += [(s, False) for s in reversed(node.inputs)]
         return order
+
+    def _check_inputs(self):
+        """Refuse inputs that no output depends on."""
+        used = {id(s) for node in self.nodes for s in node.inputs} | {id(s) for s in self.outputs}
+        for symbol in self.inputs:
+            if id(symbol) not in used:
+                raise ValueError(f"no output depends on input {symbol.node.layer.name!r}")
 
     def make_inputs(self, graph):
         """Make the input tensors in a graph; returns a list of Slot."""

@@ -1,10 +1,13 @@
 from pyggml cimport _ggml
+from pyggml._locks cimport Lock
 from pyggml._lowering cimport Lowered
 
 
 cdef class Context:
     cdef _ggml.ggml_context * ptr
     cdef int room(self) except -1
+    cdef size_t count(self)
+    cdef size_t unallocated(self)
 
 
 cdef class Buffer:
@@ -28,7 +31,7 @@ cdef class Scheduler:
     cdef _ggml.ggml_backend_sched_t ptr
     cdef readonly Backend backend
     cdef bint lowered
-    cdef object enter_compute(self)
+    cdef Lock enter_compute(self)
     cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1
 
 

@@ -8,7 +8,6 @@ is the backstop, and whoever needs an object keeps a reference to its owner.
 import atexit
 import logging
 import os
-import threading
 
 cimport cython
 
@@ -16,34 +15,50 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
 
 from pyggml cimport _ggml
+from pyggml._locks cimport Lock
 from pyggml._lowering cimport Lowered, begin_compute, end_compute, set_threads
 
+from pyggml._memory import require
 from pyggml._threads import default_num_threads
 
 cdef extern from *:
     """
-    #include <string.h>
     #ifndef PYGGML_GGML_VERSION
     #define PYGGML_GGML_VERSION "unknown"
     #endif
+    #include <ggml-cpu.h>
     #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
-    static int pyggml_cpu_has(const char * name) {
+    #include <cpuid.h>
+    static int pyggml_has_f16c(void) {
+        unsigned a, b, c, d;
+        return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29));
+    }
+    /* The i-th instruction set that ggml was compiled for and that this CPU lacks, "" if it is not
+     * lacking, NULL at the end. ggml's functions return constants: none of its code that needs
+     * such instructions has run, nor may it before this was asked. */
+    static const char * pyggml_missing(int i) {
         __builtin_cpu_init();
-        if (strcmp(name, "SSE3") == 0)   { return __builtin_cpu_supports("sse3"); }
-        if (strcmp(name, "SSSE3") == 0)  { return __builtin_cpu_supports("ssse3"); }
-        if (strcmp(name, "AVX") == 0)    { return __builtin_cpu_supports("avx"); }
-        if (strcmp(name, "AVX2") == 0)   { return __builtin_cpu_supports("avx2"); }
-        if (strcmp(name, "FMA") == 0)    { return __builtin_cpu_supports("fma"); }
-        if (strcmp(name, "BMI2") == 0)   { return __builtin_cpu_supports("bmi2"); }
-        if (strcmp(name, "AVX512") == 0) { return __builtin_cpu_supports("avx512f"); }
-        return 1;
+        switch (i) {
+        #define PYGGML_SET(number, name, wanted, found)                                          \
+            case number: return (wanted) && !(found) ? name : ""
+        PYGGML_SET(0, "SSE3", ggml_cpu_has_sse3(), __builtin_cpu_supports("sse3"));
+        PYGGML_SET(1, "SSSE3", ggml_cpu_has_ssse3(), __builtin_cpu_supports("ssse3"));
+        PYGGML_SET(2, "AVX", ggml_cpu_has_avx(), __builtin_cpu_supports("avx"));
+        PYGGML_SET(3, "F16C", ggml_cpu_has_f16c(), pyggml_has_f16c());
+        PYGGML_SET(4, "FMA", ggml_cpu_has_fma(), __builtin_cpu_supports("fma"));
+        PYGGML_SET(5, "BMI2", ggml_cpu_has_bmi2(), __builtin_cpu_supports("bmi2"));
+        PYGGML_SET(6, "AVX2", ggml_cpu_has_avx2(), __builtin_cpu_supports("avx2"));
+        PYGGML_SET(7, "AVX512", ggml_cpu_has_avx512(), __builtin_cpu_supports("avx512f"));
+        #undef PYGGML_SET
+        default: return NULL;
+        }
     }
     #else
-    static int pyggml_cpu_has(const char * name) { (void) name; return 1; }
+    static const char * pyggml_missing(int i) { (void) i; return NULL; }
     #endif
     """
     const char * PYGGML_GGML_VERSION
-    int pyggml_cpu_has(const char * name)
+    const char * pyggml_missing(int i)
 
 cdef extern from *:
     """
@@ -185,7 +200,13 @@ def cpu_features():
 
 def check_cpu():
     """Raise ImportError where ggml was compiled for instructions that this CPU lacks."""
-    missing = [name for name in cpu_features() if not pyggml_cpu_has(name.encode())]
+    cdef int i = 0
+    missing = []
+    while pyggml_missing(i) is not NULL:
+        name = (<bytes>pyggml_missing(i)).decode()
+        if name:
+            missing.append(name)
+        i += 1
     if missing:
         raise ImportError(
             f"the ggml library found was compiled for {', '.join(missing)}, which this CPU lacks; "
@@ -219,7 +240,7 @@ def devices():
 cdef int _n_threads = 0
 cdef long _generation = 1
 cdef ThreadPool _shared_pool = None
-_pool_lock = threading.Lock()
+cdef Lock _pool_lock = Lock()
 
 
 cdef class ThreadPool:
@@ -308,8 +329,7 @@ def set_num_threads(n):
 
 
 def _after_fork_in_child():
-    global _pool_lock, _shared_pool, _generation
-    _pool_lock = threading.Lock()
+    global _shared_pool, _generation
     _shared_pool = None
     _generation += 1
 
@@ -347,6 +367,25 @@ cdef class Context:
         """How many more tensors fit."""
         return <int>((_ggml.ggml_get_mem_size(self.ptr) - _ggml.ggml_used_mem(self.ptr))
                      // _ggml.ggml_tensor_overhead())
+
+    cdef size_t unallocated(self):
+        """How many bytes the tensors need that have no memory yet."""
+        cdef size_t nbytes = 0
+        cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(self.ptr)
+        while t is not NULL:
+            if t.data is NULL and t.view_src is NULL:
+                nbytes += _ggml.ggml_nbytes(t)
+            t = _ggml.ggml_get_next_tensor(self.ptr, t)
+        return nbytes
+
+    cdef size_t count(self):
+        """How many tensors there are."""
+        cdef size_t n = 0
+        cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(self.ptr)
+        while t is not NULL:
+            n += 1
+            t = _ggml.ggml_get_next_tensor(self.ptr, t)
+        return n
 
     def free(self):
         if self.ptr is not NULL:
@@ -388,14 +427,10 @@ cdef _ggml.ggml_backend_buffer_type_t _buffer_type() except NULL:
 cdef Buffer allocate_context(Context context, str what):
     """Allocate, and set to zero, the data of every tensor of the context that has none."""
     cdef Buffer buffer = Buffer()
-    cdef size_t nbytes = 0
-    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(context.ptr)
-    while t is not NULL:
-        if t.data is NULL and t.view_src is NULL:
-            nbytes += _ggml.ggml_nbytes(t)
-        t = _ggml.ggml_get_next_tensor(context.ptr, t)
+    cdef size_t nbytes = context.unallocated()
     if nbytes == 0:
         return buffer
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_alloc_ctx_tensors_from_buft(context.ptr, _buffer_type())
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
@@ -406,6 +441,7 @@ cdef Buffer allocate_context(Context context, str what):
 
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=True):
     cdef Buffer buffer = Buffer()
+    require(nbytes, what)
     buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(_buffer_type(), nbytes)
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
@@ -449,8 +485,8 @@ cdef class Scheduler:
         """Size of the compute buffer in bytes."""
         return _ggml.ggml_backend_sched_get_buffer_size(self.ptr, self.backend.ptr)
 
-    cdef object enter_compute(self):
-        """Give the backend its threads; return the lock to release after computing, or None.
+    cdef Lock enter_compute(self):
+        """Give the backend its threads; return the lock to give back after computing, or None.
 
         One thread needs no lock. Several share one pool, which runs one graph at a time. A
         lowered graph runs on one: its kernels have a pool of their own.
@@ -459,10 +495,10 @@ cdef class Scheduler:
         cdef Backend backend = self.backend
         cdef int n = 1 if self.lowered else get_num_threads()
         cdef long generation = _generation
-        lock = None
+        cdef Lock lock = None
         if n > 1:
             lock = _pool_lock
-            lock.acquire()
+            lock.take()
             n = _n_threads  # may have changed while we waited
             generation = _generation
         if backend.generation != generation:
@@ -480,7 +516,7 @@ cdef class Scheduler:
                 backend.generation = generation
             except BaseException:
                 if lock is not None:
-                    lock.release()
+                    lock.give()
                 raise
         return lock
 
@@ -488,7 +524,7 @@ cdef class Scheduler:
         """Run a graph that was planned here; raise what it, or a kernel, could not do."""
         cdef _ggml.ggml_status status
         cdef uint64_t denormals
-        lock = self.enter_compute()
+        cdef Lock lock = self.enter_compute()
         try:
             with nogil:
                 denormals = begin_compute()
@@ -496,7 +532,7 @@ cdef class Scheduler:
                 end_compute(denormals)
         finally:
             if lock is not None:
-                lock.release()
+                lock.give()
         lowered.check()
         if status != _ggml.GGML_STATUS_SUCCESS:
             raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")

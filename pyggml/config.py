@@ -8,11 +8,15 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from pyggml import _config, _runtime
+from pyggml import _config, _lowering, _runtime
 
 
 def config() -> dict[str, Any]:
     """Return what :func:`show_config` prints, as a dict of dicts of strings.
+
+    Returns
+    -------
+    dict
 
     Examples
     --------
@@ -46,6 +50,7 @@ def config() -> dict[str, Any]:
         "cpu": {
             "machine": platform.machine(),
             "used by ggml": " ".join(features) or "baseline",
+            "used by kernels": _lowering.isa() if _lowering.enabled() else "none",
         },
         "threads": {"used": str(_runtime.get_num_threads())},
     }

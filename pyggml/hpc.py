@@ -170,7 +170,8 @@ def run_until(finished, step, save, save_every=600.0, handler=None):
     """
     if handler is None:
         with PreemptionHandler() as handler:
-            return run_until(finished, step, save, save_every, handler)
+            run_until(finished, step, save, save_every, handler)
+        return
     every = None if save_every is None else _seconds(save_every)
     last = time.monotonic()
     while not finished():
@@ -244,6 +245,11 @@ class ShuffledBatches:
 
     def set_state(self, state):
         """Go to a place.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`get_state` returned.
 
         Raises
         ------

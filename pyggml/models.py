@@ -171,6 +171,8 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         ------
         ValueError
             Neither or both are given, or there is no such layer.
+        TypeError
+            ``index`` is no integer.
         """
         if (name is None) == (index is None):
             raise ValueError("exactly one of name and index must be given")
@@ -270,6 +272,10 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         config : dict
         custom_objects : dict of str to type or callable, optional
             Classes and functions of yours that the configuration names.
+
+        Returns
+        -------
+        Model
         """
         with _serialize.custom(custom_objects):
             return cls._from_config(config)
@@ -325,7 +331,19 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         """Take the input shape from data where nothing else has told it."""
 
     def make_trainer(self, batch_size, nbatch_logical, mask):
-        """Return the trainer that ``fit`` runs on: one for as long as the model is compiled."""
+        """Return the trainer that ``fit`` runs on: one for as long as the model is compiled.
+
+        Parameters
+        ----------
+        batch_size : int
+        nbatch_logical : int or None
+        mask : {None, "rows", "elements"}
+            Whether weights are taken, and how many.
+
+        Returns
+        -------
+        Trainer
+        """
         self.require_compiled()
         compiled = self.compiled
         if compiled.trainer is None:
@@ -380,6 +398,8 @@ class Sequential(Model):
             return
         if not isinstance(layer, Layer):
             raise TypeError(f"layers must be Layer objects, got {type(layer).__name__}")
+        if _holds(layer, self):
+            raise ValueError(f"model {self.name!r} cannot be a layer of itself")
         if any(other.name == layer.name for other in self._stack):
             raise ValueError(f"two layers are named {layer.name!r}")
         self._stack.append(layer)
@@ -408,6 +428,10 @@ class Sequential(Model):
     def pop(self) -> Layer:
         """Remove the last layer and return it.
 
+        Returns
+        -------
+        Layer
+
         Raises
         ------
         IndexError
@@ -431,6 +455,11 @@ class Sequential(Model):
         ----------
         input_shape : tuple of int
             Of one row, or with None for the batch in front.
+
+        Raises
+        ------
+        ValueError
+            The model has no layers, or a layer does not take the shape.
         """
         if self._input is not None:
             return
@@ -474,3 +503,16 @@ class Sequential(Model):
         if flat is not None:
             self._input = flat["layers"][0]
             self._stack = [flat["layers"][call[0]] for call in flat["calls"]]
+
+
+def _holds(layer, wanted):
+    """Whether a layer is another one, or has it inside."""
+    left, seen = [layer], set()
+    while left:
+        layer = left.pop()
+        if layer is wanted:
+            return True
+        if id(layer) not in seen:
+            seen.add(id(layer))
+            left += layer._stack if isinstance(layer, Sequential) else layer.sublayers
+    return False

@@ -60,6 +60,12 @@ class Optimizer:
         Name of the step rule.
     n_slots : int
         How many arrays of state there are for each weight.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.SGD(0.1, weight_decay=0.01, decay_biases=False).decay_biases
+    False
     """
 
     rule = ""
@@ -99,20 +105,40 @@ class Optimizer:
         return self._schedule
 
     def follow_schedule(self, updates):
-        """Take the rate for the next update from the schedule, if there is one."""
+        """Take the rate for the next update from the schedule, if there is one.
+
+        Parameters
+        ----------
+        updates : int
+            Those done so far.
+        """
         if self._schedule is not None:
             self._learning_rate = _rate(self._schedule(updates), "learning_rate")
 
     @property
-    def clips(self):
-        """Whether gradients are clipped."""
-        return any(limit is not None
-                   for limit in (self.clipnorm, self.clipvalue, self.global_clipnorm))
+    def clipping(self):
+        """What is clipped, None, "value", "norm" or "global", and the limit."""
+        if self.clipvalue is not None:
+            return "value", self.clipvalue
+        if self.clipnorm is not None:
+            return "norm", self.clipnorm
+        if self.global_clipnorm is not None:
+            return "global", self.global_clipnorm
+        return None, 0.0
 
     def params(self, weight_decay, t):
         """Return what the step rule reads at update number t, counted from 1.
 
         The first two are the learning rate and the weight decay; there are at most seven.
+
+        Parameters
+        ----------
+        weight_decay : float
+        t : int
+
+        Returns
+        -------
+        tuple of float
         """
         raise NotImplementedError(f"{type(self).__name__}.params")
 
@@ -124,7 +150,16 @@ class Optimizer:
 
     @classmethod
     def from_config(cls, config):
-        """Make an optimizer from :meth:`get_config`'s dict."""
+        """Make an optimizer from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Optimizer
+        """
         return cls(**config)
 
     def __repr__(self):
@@ -369,6 +404,10 @@ def get(identifier):
     Parameters
     ----------
     identifier : str or Optimizer
+
+    Returns
+    -------
+    Optimizer
 
     Examples
     --------

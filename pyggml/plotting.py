@@ -34,6 +34,11 @@ def model_to_dot(model, show_shapes=True, show_layer_names=True, rankdir="TB", d
     -------
     str
 
+    Raises
+    ------
+    ValueError
+        An unknown ``rankdir``.
+
     Examples
     --------
     >>> import pyggml
@@ -90,6 +95,14 @@ def plot_model(model, to_file="model.dot", show_shapes=True, show_layer_names=Tr
         Graphviz' program ``dot`` is not installed.
     ValueError
         Another ending.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import utils
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> utils.plot_model(model, "model.dot")
+    'model.dot'
     """
     path = os.fspath(to_file)
     ending = os.path.splitext(path)[1][1:].lower()

@@ -22,6 +22,12 @@ class Regularizer:
     ------
     ValueError
         A factor is negative or not finite.
+
+    Examples
+    --------
+    >>> from pyggml import regularizers
+    >>> regularizers.get("l2").get_config()
+    {'l2': 0.01}
     """
 
     def __init__(self, l1=0.0, l2=0.0) -> None:
@@ -131,6 +137,10 @@ def get(identifier):
     ----------
     identifier : {"l1", "l2", "l1_l2"}, Regularizer, callable or None
         A callable takes a weight as a tensor and returns a tensor of shape (1,).
+
+    Returns
+    -------
+    callable or None
 
     Examples
     --------

@@ -325,7 +325,30 @@ def compare(wanted, given):
 # ---- what users call ----------------------------------------------------------------------
 
 def save_model(model, path, quantize=None, include_optimizer=True, keep=1):
-    """Save a model as one GGUF file; see :meth:`pyggml.Model.save`."""
+    """Save a model as one GGUF file; see :meth:`pyggml.Model.save`.
+
+    Parameters
+    ----------
+    model : Model
+    path : str or path-like
+    quantize : {None, "f16", "bf16", "q8_0", "q4_K"}
+    include_optimizer, keep
+        As for :meth:`pyggml.Model.save`.
+
+    Raises
+    ------
+    ValueError
+        An unknown ``quantize``.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import saving
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> saving.save_model(model, "model.gguf")
+    >>> pyggml.load_model("model.gguf").count_params()
+    3
+    """
     if quantize is not None and quantize not in _quantised:
         raise ValueError(f"quantize must be None or one of {', '.join(_quantised)}, got "
                          f"{quantize!r}")
@@ -417,7 +440,22 @@ def load_model(path: str | PathLike[str], custom_objects: Mapping[str, Any] | No
 
 
 def save_weights(model, path, keep=1):
-    """Save the weights of a model without its architecture; see :meth:`Model.save_weights`."""
+    """Save the weights of a model without its architecture; see :meth:`Model.save_weights`.
+
+    Parameters
+    ----------
+    model : Model
+    path : str or path-like
+    keep : int
+        How many older files stay, as ``<path>.1`` and so on.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import saving
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> saving.save_weights(model, "weights.gguf")
+    """
     model.require_built()
     keep = _check_keep(keep)
     names, tensors = Names(), []
@@ -428,7 +466,32 @@ def save_weights(model, path, keep=1):
 
 
 def load_weights(model, path, by_name=False, skip_mismatch=False):
-    """Load weights into a model; see :meth:`Model.load_weights`."""
+    """Load weights into a model; see :meth:`Model.load_weights`.
+
+    Parameters
+    ----------
+    model : Model
+    path : str or path-like
+    by_name, skip_mismatch : bool
+        As for :meth:`pyggml.Model.load_weights`.
+
+    Returns
+    -------
+    list of str, or None
+
+    Raises
+    ------
+    ValueError
+        The file does not fit the model, or ``skip_mismatch`` without ``by_name``.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import saving
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> saving.save_weights(model, "weights.gguf")
+    >>> loaded = saving.load_weights(model, "weights.gguf")
+    """
     model.require_built()
     if skip_mismatch and not by_name:
         raise ValueError("skip_mismatch needs by_name=True")

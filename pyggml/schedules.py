@@ -79,7 +79,13 @@ class _RateSetter(Callback):
         self.model.optimizer.learning_rate = self.rate_for(number)
 
     def rate_for(self, number):
-        """Return the rate for an epoch or step."""
+        """Return the rate for an epoch or step.
+
+        Parameters
+        ----------
+        number : int
+            Epochs or updates done.
+        """
         raise NotImplementedError(f"{type(self).__name__}.rate_for")
 
 
@@ -98,6 +104,15 @@ class Schedule(_RateSetter):
     ----------
     base : float or None
         The initial rate; kept from one ``fit`` to the next.
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> class Halve(schedules.Schedule):
+    ...     def rate_at(self, number, base, period):
+    ...         return base / 2**number
+    >>> Halve(1.0, by="step")(3)
+    0.125
     """
 
     def __init__(self, initial_learning_rate=None, by="epoch") -> None:
@@ -140,7 +155,23 @@ class Schedule(_RateSetter):
         return self.rate_at(number, self.base, self._period)
 
     def __call__(self, number):
-        """Return the rate for a number of epochs or steps done."""
+        """Return the rate for a number of epochs or steps done.
+
+        Parameters
+        ----------
+        number : int
+            Updates done.
+
+        Returns
+        -------
+        float
+            The rate.
+
+        Raises
+        ------
+        ValueError
+            The schedule counts epochs, or does not know the rate it begins with.
+        """
         if self.base is None:
             raise ValueError(f"{type(self).__name__} needs initial_learning_rate to be called or "
                              "to be an optimizer's learning_rate")
@@ -153,12 +184,19 @@ class Schedule(_RateSetter):
 
     def get_state(self):
         """Return what a resumed run needs."""
-        return {"base": self.base, "period": self._period}
+        return {"base": self.base, "period": self._period, "steps": self._steps}
 
     def set_state(self, state):
-        """Take over :meth:`get_state`'s value."""
+        """Take over :meth:`get_state`'s value.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`get_state` returned.
+        """
         self.base = state["base"]
         self._period = state["period"]
+        self._steps = state["steps"]
 
     def __eq__(self, other):
         return type(other) is type(self) and self.get_config() == other.get_config()
@@ -208,6 +246,13 @@ class ExponentialDecay(Schedule):
         Whether the exponent is rounded down.
     initial_learning_rate : float, optional
     by : {"epoch", "step"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.ExponentialDecay(0.5, 10, initial_learning_rate=1.0, by="step")
+    >>> rate(20)
+    0.25
     """
 
     def __init__(self, decay_rate=0.95, decay_steps=1, staircase=False,
@@ -242,6 +287,13 @@ class CosineDecay(Schedule):
         How much longer every cosine is than the one before; at least 1.
     initial_learning_rate : float, optional
     by : {"epoch", "step"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.CosineDecay(t_max=100, by="step", initial_learning_rate=1.0)
+    >>> round(rate(50), 6)
+    0.5
     """
 
     def __init__(self, eta_min=0.0, t_max=None, warmup=0, warmup_start=0.0, restarts=False,
@@ -288,6 +340,13 @@ class PolynomialDecay(Schedule):
         Whether ``decay_steps`` is extended to its next multiple instead of staying at the end.
     initial_learning_rate : float, optional
     by : {"epoch", "step"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.PolynomialDecay(0.0, 10, initial_learning_rate=1.0, by="step")
+    >>> rate(5)
+    0.5
     """
 
     def __init__(self, end_learning_rate=1e-4, decay_steps=None, power=1.0, cycle=False,
@@ -364,6 +423,13 @@ class OneCycle(Schedule):
     -----
     After ``total_steps`` the rate stays at its end. Turning points lie at
     ``pct_start * total_steps - 1`` and ``total_steps - 1``.
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.OneCycle(1.0, total_steps=100, pct_start=0.5)
+    >>> round(rate(0), 6)
+    0.04
     """
 
     def __init__(self, max_lr, total_steps=None, pct_start=0.3, div_factor=25.0,
@@ -414,6 +480,13 @@ class CyclicLR(Schedule):
     initial_learning_rate : float, optional
         The lower rate.
     by : {"step", "epoch"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.CyclicLR(0.5, 10, initial_learning_rate=0.1)
+    >>> round(rate(10), 6)
+    0.5
     """
 
     def __init__(self, max_lr, step_size=2000, mode="triangular", gamma=0.99994,
@@ -487,12 +560,19 @@ class LearningRateScheduler(_RateSetter):
 
     def get_state(self):
         """Return what a resumed run needs."""
-        return {} if self._inner is None else self._inner.get_state()
+        inner = None if self._inner is None else self._inner.get_state()
+        return {"steps": self._steps, "inner": inner}
 
     def set_state(self, state):
-        """Take over :meth:`get_state`'s value."""
+        """Take over :meth:`get_state`'s value.
+
+        Parameters
+        ----------
+        state : dict
+        """
+        self._steps = state["steps"]
         if self._inner is not None:
-            self._inner.set_state(state)
+            self._inner.set_state(state["inner"])
 
 
 def _positional(function):

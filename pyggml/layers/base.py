@@ -124,7 +124,25 @@ class Layer:
         """Return the shape, with None for the batch, that comes out for an input shape.
 
         The default runs :meth:`call` on a graph that is thrown away.
+
+        Parameters
+        ----------
+        input_shape : tuple, or list of tuple for several inputs
+            With None for the batch.
+
+        Returns
+        -------
+        tuple, or list of tuple for several outputs
         """
+        return self._traced_shape(input_shape, {})
+
+    def _output_shape(self, input_shape, arguments):
+        """Return the shape for a call with arguments."""
+        if type(self).compute_output_shape is Layer.compute_output_shape:
+            return self._traced_shape(input_shape, arguments)
+        return self.compute_output_shape(input_shape)
+
+    def _traced_shape(self, input_shape, arguments, rows=3):
         many = isinstance(input_shape, list)
         shapes = input_shape if many else [input_shape]
         dtypes = getattr(self, "_shape_dtypes", ["float32"] * len(shapes))
@@ -132,9 +150,9 @@ class Layer:
         def make(graph):
             tensors = [graph.input((graph.batch_size, *shape[1:]), dtype)
                        for shape, dtype in zip(shapes, dtypes, strict=True)]
-            return self._run(graph, tensors if many else tensors[0], {})
+            return self._run(graph, tensors if many else tensors[0], dict(arguments))
 
-        _, result = build(make, 3, False, {})
+        _, result = build(make, rows, False, {})
         if isinstance(result, (list, tuple)):
             return [(None, *t.shape[1:]) for t in result]
         return (None, *result.shape[1:])
@@ -145,7 +163,16 @@ class Layer:
 
     @classmethod
     def from_config(cls, config):
-        """Make the layer anew from :meth:`get_config`'s dict."""
+        """Make the layer anew from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Layer
+        """
         return cls(**config)
 
     # -- weights -------------------------------------------------------------------------
@@ -227,7 +254,16 @@ class Layer:
             layer.trainable = value
 
     def get_weights(self, copy: bool = True) -> list[NDArray[np.float32]]:
-        """Return the weights as NumPy arrays; with ``copy=False`` as views on their memory."""
+        """Return the weights as NumPy arrays; with ``copy=False`` as views on their memory.
+
+        Parameters
+        ----------
+        copy : bool
+
+        Returns
+        -------
+        list of numpy.ndarray
+        """
         return [v.numpy(copy) for v in self.weights]
 
     def set_weights(self, weights: Sequence[ArrayLike]) -> None:
@@ -252,7 +288,25 @@ class Layer:
     # -- use -----------------------------------------------------------------------------
 
     def __call__(self, inputs, **arguments):
-        """Apply the layer to symbols of a functional model or to tensors of a graph."""
+        """Apply the layer to symbols of a functional model or to tensors of a graph.
+
+        Parameters
+        ----------
+        inputs : Symbol or Tensor, or list of them
+        **arguments
+            Go to :meth:`call`.
+
+        Returns
+        -------
+        Symbol or Tensor, or list of them
+
+        Raises
+        ------
+        TypeError
+            What is neither symbol nor tensor.
+        ValueError
+            No inputs, or shapes that the layer does not take.
+        """
         flat = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         if flat and all(isinstance(item, Tensor) for item in flat):
             return self._run(flat[0].graph, inputs, arguments)
@@ -269,7 +323,7 @@ class Layer:
         shapes = [s.shape for s in symbols]
         self._shape_dtypes = [s.dtype for s in symbols]
         self._ensure_built(shapes if nested else shapes[0])
-        shape = self.compute_output_shape(shapes if nested else shapes[0])
+        shape = self._output_shape(shapes if nested else shapes[0], arguments)
         node = Node(self, symbols, nested, arguments)
         node.single = not isinstance(shape, list)
         for i, s in enumerate([shape] if node.single else shape):
@@ -295,6 +349,9 @@ class Layer:
 
 def assign_all(variables, values, owner):
     """Set variables to values after checking that all of them fit."""
+    if not hasattr(values, "__iter__"):
+        raise TypeError(f"weights of {owner} must be a list of arrays, got "
+                        f"{type(values).__name__}")
     values = list(values)
     if len(values) != len(variables):
         raise ValueError(f"{owner} has {len(variables)} weights, got {len(values)}")
@@ -311,6 +368,14 @@ def positive_int(value, name):
     value = value.__index__()
     if value < 1:
         raise ValueError(f"{name} must be positive, got {value}")
+    return _int64(value, name)
+
+
+def batch_rows(value, name="batch_size"):
+    """Return a number of rows to compute at once as an int, or raise as :func:`positive_int`."""
+    value = positive_int(value, name)
+    if value > 1 << 30:
+        raise ValueError(f"{name} must be at most {1 << 30}, got {value}")
     return value
 
 
@@ -321,4 +386,20 @@ def count(value, name):
     value = value.__index__()
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
+    return _int64(value, name)
+
+
+def _int64(value, name):
+    if value >= 1 << 63:
+        raise ValueError(f"{name} must be below 2**63, got {value}")
+    return value
+
+
+def share(value, name):
+    """Return value as a float in [0, 1), or raise TypeError or ValueError that names it."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    value = float(value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}")
     return value

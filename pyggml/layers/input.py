@@ -8,7 +8,21 @@ from pyggml.layers.base import Layer, Node, Symbol, positive_int
 
 
 class InputLayer(Layer):
-    """Holds the shape of an input; made by :func:`Input`."""
+    """Holds the shape of an input; made by :func:`Input`.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of one row.
+    dtype : {"float32", "int32"}
+    name : str, optional
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.layers.InputLayer((3,)).symbol.shape
+    (None, 3)
+    """
 
     def __init__(self, shape, dtype="float32", name=None) -> None:
         super().__init__(name=name)
@@ -47,6 +61,11 @@ def Input(shape: Sequence[int], dtype: str = "float32", name: str | None = None)
     Returns
     -------
     Symbol
+
+    Raises
+    ------
+    TypeError
+        ``shape`` is no tuple.
 
     Examples
     --------

@@ -5,6 +5,9 @@ import math
 from pyggml import _fused, initializers, ops, regularizers
 from pyggml.layers.base import Layer
 
+# Added to a variance before it is stored: nothing beside any other, but never 0.
+SMALLEST_VARIANCE = 1e-30
+
 
 def _over_last(axes, x):
     """Whether axes are the last one alone, over which kernels normalise.
@@ -60,7 +63,8 @@ class BatchNormalization(Layer):
     Weights: ``gamma``, ``beta``, ``moving_mean``, ``moving_variance``, each (channels,); none of
     them is decayed. A channel of which a training batch holds one element only (a batch of one
     row without spatial axes) has no variance: it is normalised with variance 0, and does not
-    move the moving variance.
+    move the moving variance; nor does calibration from one element. Elements that are all equal
+    have variance 0, of which 1e-30 is stored, so that a moving variance is always positive.
 
     Examples
     --------
@@ -97,7 +101,16 @@ class BatchNormalization(Layer):
         self.freeze_stats = False
 
     def channel_axis(self, shape):
-        """Return the axis of the channels for a shape, or raise ValueError."""
+        """Return the axis of the channels for a shape, or raise ValueError.
+
+        Parameters
+        ----------
+        shape : tuple
+
+        Returns
+        -------
+        int
+        """
         n = len(shape)
         if not -n < self.axis < n or self.axis == 0:
             raise ValueError(f"layer {self.name!r} has axis {self.axis}, which is no axis beside "
@@ -119,6 +132,22 @@ class BatchNormalization(Layer):
             decay=False)
 
     def call(self, x, training=False):
+        """Return x normalised.
+
+        Parameters
+        ----------
+        x : Tensor
+        training : bool
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            Another number of channels than the layer was built for.
+        """
         graph = x.graph
         axis = self.channel_axis(x.shape)
         if x.shape[axis] != self.moving_mean.shape[0]:
@@ -132,7 +161,8 @@ class BatchNormalization(Layer):
         def along(t):
             return ops.reshape(t, wide)
 
-        fixed = not training or self.freeze_stats
+        mode = graph.trained  # of a trainer: what was frozen when it was made
+        fixed = not training or (self.freeze_stats if mode is None else self in mode.fixed)
         if axis == 1 and self.scale and self.center:
             found = _fused.batch_norm(
                 x, graph.weight(self.gamma), graph.weight(self.beta), self.epsilon,
@@ -145,7 +175,7 @@ class BatchNormalization(Layer):
                     self._move(graph, ops.slice(statistics, (0,), (n,)),
                                ops.slice(statistics, (n,), (n,)), math.prod(x.shape) // n)
                 return out
-        if training and not self.freeze_stats:
+        if not fixed:
             mean = _channel_mean(x, axis)
             x = ops.add(x, ops.negative(along(mean)))
             variance = _channel_mean(ops.square(x), axis)
@@ -163,13 +193,16 @@ class BatchNormalization(Layer):
 
     def _move(self, graph, mean, variance, elements):
         """Let the step that this graph is for move the moving statistics."""
-        if self.momentum is None or not self._trainable:
+        moves = self._trainable if graph.trained is None else self in graph.trained.moving
+        if self.momentum is None or not moves:
             return
         for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
             if moving is self.moving_variance and elements < 2:
                 continue
+            least = SMALLEST_VARIANCE if moving is self.moving_variance else 0.0
+            share = 1 - self.momentum
             graph.update(moving, ops.add(ops.affine(graph.current(moving), self.momentum),
-                                         ops.affine(batch, 1 - self.momentum)))
+                                         ops.affine(batch, share, share * least)))
 
     def compute_output_shape(self, input_shape):
         self.channel_axis(input_shape)

@@ -10,6 +10,11 @@ from pyggml.layers.base import Layer
 class Flatten(Layer):
     """Turn each row into a vector, in row-major order.
 
+    Parameters
+    ----------
+    name : str, optional
+    trainable : bool
+
     Examples
     --------
     >>> import pyggml
