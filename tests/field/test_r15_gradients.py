@@ -199,7 +199,7 @@ print("end")
 """
 
 NAMES = {
-    "layer": sorted(set(layers.__all__) - {"Input", "InputLayer", "Layer"}) + ["used twice"],
+    "layer": [*sorted(set(layers.__all__) - {"Input", "InputLayer", "Layer"}), "used twice"],
     "activation": sorted(activations._functions),
     "loss": sorted(losses._classes),
     "optimizer": sorted(optimizers._classes),

@@ -143,7 +143,7 @@ def test_r19b_the_masked_class_as_label_is_an_infinite_loss(loss, activation, on
         assert not any(np.isnan(w).any() for w in trainer.get_weights())
 
 
-# ---- c: NaN and infinity in the data --------------------------------------------------------------
+# ---- c: NaN and infinity in the data -----------------------------------------------------------
 
 def unseen(model, x, y):
     """Whether a NaN in the data leaves the loss of a step, or of an evaluation, finite."""

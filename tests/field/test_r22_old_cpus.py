@@ -82,7 +82,7 @@ def test_r22a_the_path_in_use_is_reported():
     """, env={"PYGGML_LOWERING": "0"}) == "none\n"
 
 
-# ---- on other CPUs, emulated ---------------------------------------------------------------------
+# ---- on other CPUs, emulated -------------------------------------------------------------------
 
 def emulated(cpu, code):
     """Run code on another CPU; returns the exit status, what it printed and its errors."""
@@ -124,7 +124,7 @@ def test_r22a_a_cpu_without_avx512_uses_avx2():
     check_against_native(out, "avx2")
 
 
-# ---- b: a build from the source archive -----------------------------------------------------------
+# ---- b: a build from the source archive --------------------------------------------------------
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a source repository")
