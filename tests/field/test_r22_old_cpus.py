@@ -128,6 +128,8 @@ def test_r22a_a_cpu_without_avx512_uses_avx2():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a source repository")
+@pytest.mark.skipif(sys.platform == "linux" and shutil.which("patchelf") is None,
+                    reason="needs patchelf, which meson-python requires on Linux")
 def test_r22b_a_build_from_the_source_archive_in_a_path_with_a_space(tmp_path):
     """Without network, and without instructions that only this machine may have."""
     folder = tmp_path / "with a space"
