@@ -51,7 +51,30 @@ __all__ = [
 
 
 def fit_generator(model, generator, **arguments):
-    """Train a model on batches that a generator makes; see :meth:`pyggml.Model.fit_generator`."""
+    """Train a model on batches that a generator makes; see :meth:`pyggml.Model.fit_generator`.
+
+    Parameters
+    ----------
+    model : Model
+    generator, **arguments
+        As for the method.
+
+    Returns
+    -------
+    History
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyggml
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> def batch():
+    ...     return np.ones((8, 2)), np.ones(8)
+    >>> history = pyggml.fit_generator(model, batch, steps_per_epoch=3, batch_size=8, verbose=0)
+    >>> history.epoch
+    [0]
+    """
     return model.fit_generator(generator, **arguments)
 
 
@@ -61,13 +84,15 @@ _modules = {"hpc", "opt", "utils"}
 _found_in = {"load_keras_weights": "foreign", "load_torch_state_dict": "foreign"}
 
 
-def __getattr__(name):
-    if name not in _modules and name not in _found_in:
-        raise AttributeError(f"module 'pyggml' has no attribute {name!r}")
-    module = importlib.import_module(f"pyggml.{_found_in.get(name, name)}")
-    value = module if name in _modules else getattr(module, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # for it would let every name pass
+
+    def __getattr__(name):
+        if name not in _modules and name not in _found_in:
+            raise AttributeError(f"module 'pyggml' has no attribute {name!r}")
+        module = importlib.import_module(f"pyggml.{_found_in.get(name, name)}")
+        value = module if name in _modules else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__():

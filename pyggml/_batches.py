@@ -1,7 +1,8 @@
 """Batches in the form that the loops of ``fit`` and ``evaluate`` take.
 
-Each source gives an iterator of (feed, order, start, n): rows ``start`` to ``start + n`` of an
-order (None: as they lie) of the arrays that the feed holds.
+Each source is told by ``begin`` that an epoch begins, and ``epoch`` gives an iterator of (feed,
+order, start, n): rows ``start`` to ``start + n`` of an order (None: as they lie) of the arrays
+that the feed holds. Where ``keep`` is true the arrays stay as they are during the epoch.
 """
 
 import contextlib
@@ -85,6 +86,8 @@ class Resident:
         self.permute = permute
         self.steps = steps
         self.arrays = arrays
+        self.order = None
+        self.start = first
 
     @property
     def size(self):
@@ -92,31 +95,50 @@ class Resident:
         n = -(-self.count // self.batch_size)
         return n if self.steps is None else min(n, self.steps)
 
-    def rows(self, epoch):
-        """Return the order of an epoch and where in it to begin."""
+    def begin(self, epoch):
+        """Draw the order of an epoch."""
+        self.order, self.start = self.index, (self.first if self.index is None else 0)
         if self.permute is None:
-            return self.index, (self.first if self.index is None else 0)
+            return
         order = self.permute(epoch, self.count)
         if self.index is not None:
-            return self.index[order], 0
-        if self.first:
+            order = self.index[order]
+        elif self.first:
             order += self.first
-        return order, 0
+        self.order, self.start = order, 0
 
-    def epoch(self, epoch):
-        """Iterate over one epoch; to be closed."""
-        order, start = self.rows(epoch)
-        feed, size = self.feed, self.batch_size
-        end = start + self.count
+    def spans(self, first=0, most=None):
+        """Iterate over (start, end) of whole batches from number ``first``; to be closed.
+
+        ``most`` is the number of batches in each; by default as many as may be read without a
+        look at what is mapped into memory.
+        """
+        size = self.batch_size
+        start = self.start + first * size
+        end = self.start + min(self.count, self.size * size)
         watch = None if self.arrays is None else self.arrays.watch()
-        for _ in range(self.size):
-            n = min(size, end - start)
-            yield feed, order, start, n
-            start += n
+        if most is None:
+            most = self.size if watch is None else max(1, watch.interval // size)
+        while start < end:
+            stop = min(start + most * size, end)
+            yield start, stop
             if watch is not None:
-                watch.read(n)
+                watch.read(stop - start)
+            start = stop
         if watch is not None:
             self.arrays.release()
+
+    def epoch(self, first=0):
+        """Iterate over the batches of one epoch from number ``first``; to be closed."""
+        for start, end in self.spans(first, 1):
+            yield self.feed, self.order, start, end - start
+
+    def get_state(self):
+        """Nothing: the order is drawn again."""
+        return
+
+    def set_state(self, state):
+        """Take over :meth:`get_state`'s value."""
 
     def sample(self, max_rows):
         """Return x of up to so many rows, evenly spread."""
@@ -157,15 +179,19 @@ class Sliced:
         """Number of batches in an epoch."""
         return self.plan.size
 
-    def _slices(self, epoch):
-        for _, order, start, n in self.plan.epoch(epoch):
+    def begin(self, epoch):
+        """Draw the order of an epoch."""
+        self.plan.begin(epoch)
+
+    def _slices(self, first):
+        for _, order, start, n in self.plan.epoch(first):
             yield slice(start, start + n) if order is None else order[start:start + n]
 
-    def epoch(self, epoch):
-        """Iterate over one epoch; to be closed."""
+    def epoch(self, first=0):
+        """Iterate over the batches of one epoch from number ``first``; to be closed."""
         from pyggml._prefetch import Prefetcher
 
-        tasks = (_Read(self.arrays, rows) for rows in self._slices(epoch))
+        tasks = (_Read(self.arrays, rows) for rows in self._slices(first))
         read = (task() for task in tasks) if not self.workers else Prefetcher(tasks, self.workers)
         with contextlib.closing(read):
             for x, y, w in read:
@@ -178,6 +204,13 @@ class Sliced:
         rows = np.arange(n, dtype=np.int64) * self.plan.count // n
         rows = rows + self.plan.first if self.plan.index is None else self.plan.index[rows]
         return self.arrays.read(rows)[0]
+
+    def get_state(self):
+        """Nothing: the order is drawn again."""
+        return
+
+    def set_state(self, state):
+        """Take over :meth:`get_state`'s value."""
 
     def end_epoch(self):
         """Nothing to tell: arrays have no hook."""
@@ -217,24 +250,29 @@ class Streamed:
         self.begun = begun
         self.record = record
         self.recorded = []
+        self.number = 0
 
     @property
     def size(self):
         """Number of batches in an epoch, or None where nobody knows."""
         return self.stream.size
 
-    def epoch(self, epoch):
-        """Iterate over one epoch; to be closed."""
+    def begin(self, epoch):
+        """Remember the number of the epoch for messages."""
+        self.number = epoch
+
+    def epoch(self, first=0):
+        """Iterate over the batches of one epoch from number ``first``; to be closed."""
         begun, self.begun = self.begun, None
-        with contextlib.closing(self.stream.epoch() if begun is None else begun) as batches:
-            for number, batch in enumerate(batches, 1):
+        with contextlib.closing(self.stream.epoch(first, begun)) as batches:
+            for number, batch in enumerate(batches, first + 1):
                 x, y, w = unpack(batch, self.stream.name, number)
                 feed = self.make_feed(x, y, w)
                 n = feed.n_rows
                 if self.batch_size is not None and n != self.batch_size:
                     raise ValueError(
-                        f"batch {number} of epoch {epoch} from {self.stream.name} has {n} rows, "
-                        f"but batch_size is {self.batch_size}; every batch must be full")
+                        f"batch {number} of epoch {self.number} from {self.stream.name} has {n} "
+                        f"rows, but batch_size is {self.batch_size}; every batch must be full")
                 if self.record > 0:
                     taken = np.arange(min(self.record, n), dtype=np.int64)
                     self.recorded.append([source.gather(taken) for source in feed.x])
@@ -245,6 +283,16 @@ class Streamed:
         """Return x of the rows that were recorded."""
         return pack([np.concatenate(arrays)[:max_rows]
                      for arrays in zip(*self.recorded, strict=True)])
+
+    def get_state(self):
+        """Return the state of the source, if it has one, and the rows that were recorded."""
+        return {"source": self.stream.get_state(), "record": self.record,
+                "recorded": self.recorded}
+
+    def set_state(self, state):
+        """Take over :meth:`get_state`'s value."""
+        self.stream.set_state(state["source"])
+        self.record, self.recorded = state["record"], state["recorded"]
 
     def end_epoch(self):
         """Tell the source that an epoch has ended."""

@@ -66,26 +66,38 @@ class Moments:
         return self.squares / self.n
 
 
-def calibrated_layers(program, bindings=None, averages=False):
-    """Return the layers that :func:`calibrate` sets, in order of computation.
+def _any_to_set(layers, wanted):
+    from pyggml.layers import BatchNormalization
 
-    They are the batch normalisations with ``momentum=None`` whose statistics are not frozen.
+    return any((isinstance(layer, BatchNormalization) and wanted(layer))
+               or _any_to_set(layer.sublayers, wanted) for layer in layers)
+
+
+def calibrated_layers(program, bindings=None, wanted=None):
+    """Return the layers that :func:`calibrate` sets, in order of computation.
 
     Parameters
     ----------
     program : Program
     bindings : dict, optional
-    averages : bool
-        Whether those that keep running averages are among them.
+    wanted : callable, optional
+        Which of the batch normalisations. By default those with ``momentum=None`` whose
+        statistics are not frozen.
 
     Returns
     -------
     list of BatchNormalization
     """
+    wanted = wanted or _only_set_by_calibration
+    if not _any_to_set(program.layers, wanted):
+        return []  # most networks: a graph need not be built to know
     finder = _Finder(program)
     Predictor(finder, {} if bindings is None else bindings).graph(1)
-    return [layer for layer in finder.layers
-            if (averages or layer.momentum is None) and not layer.freeze_stats]
+    return [layer for layer in finder.layers if wanted(layer)]
+
+
+def _only_set_by_calibration(layer):
+    return layer.momentum is None and not layer.freeze_stats
 
 
 def gather(program, x, max_rows):
@@ -123,7 +135,7 @@ def gather(program, x, max_rows):
     return whole if len(whole) > 1 else whole[0]
 
 
-def calibrate(program, bindings, x, max_rows=1024, batch_size=64, averages=False):
+def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
     """Set the moving statistics of batch normalisation to those of data.
 
     Layer by layer in order of computation, so that each one sees what the layers before it,
@@ -140,8 +152,8 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64, averages=False
         Rows beyond it are not used.
     batch_size : int
         Rows computed at once; does not change the result beyond rounding.
-    averages : bool
-        Whether running averages are replaced too.
+    wanted : callable, optional
+        As for :func:`calibrated_layers`.
 
     Returns
     -------
@@ -164,7 +176,7 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64, averages=False
     rows = min(counts[0], max_rows)
     if rows < 1:
         raise ValueError("x has no rows")
-    layers = calibrated_layers(program, bindings, averages)
+    layers = calibrated_layers(program, bindings, wanted)
     found = dict(bindings)
     for layer in layers:
         for v in (layer.moving_mean, layer.moving_variance):

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from typing import Any
 
 _lower_is_better = ("loss", "error", "mse", "mae", "rmse", "msle", "mape")
 _begin_hooks = ("on_train_batch_begin", "on_batch_begin")
@@ -26,6 +27,10 @@ class Callback:
     ``logs`` are dicts from names to means over the epoch so far. What a callback adds to the
     logs in ``on_epoch_end`` is seen by those after it, and by the history.
 
+    Where no callback has a hook for batches, many steps are made at once without Python. A class
+    that has one and does not read its metrics says ``reads_logs = False``: computing them for
+    every batch costs more than a small step.
+
     Examples
     --------
     >>> import pyggml
@@ -34,67 +39,170 @@ class Callback:
     ...         self.model.optimizer.learning_rate /= 2
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.model = None
-        self.params = {}
+        self.params: dict[str, Any] = {}
 
     def set_model(self, model):
-        """Tell the model."""
+        """Tell the model.
+
+        Parameters
+        ----------
+        model : Model
+        """
         self.model = model
 
     def set_params(self, params):
-        """Tell how training is run."""
+        """Tell how training is run.
+
+        Parameters
+        ----------
+        params : dict
+            ``epochs``, ``steps``, ``batch_size``, ``verbose`` and more, as far as they are known.
+        """
         self.params = params
 
     def on_train_begin(self, logs=None):
-        """Called before the first epoch."""
+        """Called before the first epoch.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
 
     def on_train_end(self, logs=None):
-        """Called after the last epoch, and after an exception that ended training."""
+        """Called after the last epoch, and after an exception that ended training.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Called before an epoch, counted from 0."""
+        """Called before an epoch, counted from 0.
+
+        Parameters
+        ----------
+        epoch : int
+        logs : dict, optional
+            Losses and metrics by name.
+        """
 
     def on_epoch_end(self, epoch, logs=None):
-        """Called after an epoch and its validation."""
+        """Called after an epoch and its validation.
+
+        Parameters
+        ----------
+        epoch : int
+        logs : dict, optional
+            Losses and metrics by name.
+        """
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Called before a step, counted from 0 in every epoch."""
+        """Called before a step, counted from 0 in every epoch.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
         self.on_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch, logs=None):
-        """Called after a step."""
+        """Called after a step.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
         self.on_batch_end(batch, logs)
 
     def on_batch_begin(self, batch, logs=None):
-        """Another name of :meth:`on_train_batch_begin`."""
+        """Another name of :meth:`on_train_batch_begin`.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
 
     def on_batch_end(self, batch, logs=None):
-        """Another name of :meth:`on_train_batch_end`."""
+        """Another name of :meth:`on_train_batch_end`.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
 
     def on_test_begin(self, logs=None):
-        """Called before an evaluation or a validation."""
+        """Called before an evaluation or a validation.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
 
     def on_test_end(self, logs=None):
-        """Called after an evaluation or a validation."""
+        """Called after an evaluation or a validation.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
 
     def on_test_batch_begin(self, batch, logs=None):
-        """Called before a batch is evaluated."""
+        """Called before a batch is evaluated.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
 
     def on_test_batch_end(self, batch, logs=None):
-        """Called after a batch was evaluated."""
+        """Called after a batch was evaluated.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
 
     def on_predict_begin(self, logs=None):
-        """Called before a prediction."""
+        """Called before a prediction.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
 
     def on_predict_end(self, logs=None):
-        """Called after a prediction."""
+        """Called after a prediction.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
 
     def on_predict_batch_begin(self, batch, logs=None):
-        """Called before a batch is predicted."""
+        """Called before a batch is predicted.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
 
     def on_predict_batch_end(self, batch, logs=None):
-        """Called after a batch was predicted, with ``outputs`` in the logs."""
+        """Called after a batch was predicted, with ``outputs`` in the logs.
+
+        Parameters
+        ----------
+        batch : int
+        logs : dict, optional
+        """
 
 
 class CallbackList:
@@ -111,6 +219,14 @@ class CallbackList:
     ------
     TypeError
         Something that is not a Callback.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> calls = callbacks.CallbackList([callbacks.LambdaCallback(
+    ...     on_epoch_end=lambda epoch, logs: print(epoch, logs["loss"]))])
+    >>> calls.on_epoch_end(0, {"loss": 0.5})
+    0 0.5
     """
 
     def __init__(self, callbacks=(), model=None, params=None):
@@ -127,35 +243,61 @@ class CallbackList:
             else:
                 raise TypeError("callbacks must be Callback objects, got "
                                 f"{type(callback).__name__}")
+        # Who saves the states of the others comes after them.
+        self.callbacks.sort(key=lambda c: getattr(c, "comes_last", False))
         self.params = {}
         self._began = []
         # Only what somebody listens to is computed: logs of batches are dear.
         self.begin_hooks = any(_overrides(c, _begin_hooks) for c in self.callbacks)
         self.end_hooks = any(_overrides(c, _end_hooks) for c in self.callbacks)
         self.test_hooks = any(_overrides(c, _test_hooks) for c in self.callbacks)
+        self.reads_logs = any(_overrides(c, _end_hooks) and getattr(c, "reads_logs", True)
+                              for c in self.callbacks)
+        self._pausing = [c for c in self.callbacks if hasattr(c, "_pause")]
         if model is not None or params is not None:
             self.attach(model, {} if params is None else params)
 
     def attach(self, model, params):
-        """Tell all callbacks model and parameters."""
+        """Tell all callbacks model and parameters.
+
+        Parameters
+        ----------
+        model : Model
+        params : dict, optional
+        """
         self.params = params
         for callback in self.callbacks:
             callback.set_params(params)
             callback.set_model(model)
 
     def append(self, callback):
-        """Add a callback."""
+        """Add a callback.
+
+        Parameters
+        ----------
+        callback : Callback
+        """
         self.__init__([*self.callbacks, callback])
 
     def on_train_begin(self, logs=None):
-        """Call the hook of all."""
+        """Call the hook of all.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
         self._began = []
         for callback in self.callbacks:
             callback.on_train_begin(logs)
             self._began.append(callback)
 
     def on_train_end(self, logs=None):
-        """Call the hook of all; where one raises, the others are called first."""
+        """Call the hook of all; where one raises, the others are called first.
+
+        Parameters
+        ----------
+        logs : dict, optional
+        """
         failed = None
         for callback in self.callbacks:
             try:
@@ -164,6 +306,26 @@ class CallbackList:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+    def go_on(self):
+        """Take over states that were set, where an epoch goes on that had begun before."""
+        for callback in self.callbacks:
+            if hasattr(callback, "_go_on"):
+                callback._go_on()
+
+    def tell(self, epochs):
+        """Let those who save and restore know the loop."""
+        for callback in self._pausing:
+            callback._epochs = epochs
+
+    def patience(self):
+        """Return how many batches may pass before the next :meth:`pause`."""
+        return min([callback._patience() for callback in self._pausing], default=1 << 40)
+
+    def pause(self, epochs, n):
+        """Tell those who want to know that n batches are done, or with 0 an epoch."""
+        for callback in self._pausing:
+            callback._pause(epochs, n)
 
     def end_after_error(self):
         """Call ``on_train_end`` of those that began; what they raise becomes a warning."""
@@ -280,19 +442,31 @@ class Monitor(Callback):
         self._known = False
 
     def on_epoch_begin(self, epoch, logs=None):
+        self._go_on()
+
+    def _go_on(self):
         # A state that was set before training began takes effect after all was forgotten.
         if self._resumed is not None:
             vars(self).update(self._resumed)
             self._resumed = None
 
     def improved(self, value, best):
-        """Return whether a value is better than the best by more than ``min_delta``."""
+        """Return whether a value is better than the best by more than ``min_delta``.
+
+        Parameters
+        ----------
+        value, best : float
+        """
         if self.mode == "min":
             return value < best - self.min_delta
         return value > best + self.min_delta
 
     def value(self, logs):
         """Return the monitored value, or None where it is missing or NaN.
+
+        Parameters
+        ----------
+        logs : dict
 
         Raises
         ------

@@ -96,3 +96,15 @@ def check_metrics(given):
     elif given is not None:
         metrics.get(given)
     return given
+
+
+def require_compiled(model):
+    """Return what ``compile`` made, or raise for what a trainer cannot take."""
+    from pyggml.models import Model
+
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a Sequential or a Model, got {type(model).__name__}")
+    if model.compiled is None:
+        raise ValueError(f"model {model.name!r} is not compiled; call model.compile first")
+    model.require_built()
+    return model.compiled

@@ -42,10 +42,21 @@ _LAYOUTS = {name: _gguf.layout(name) for name in TYPES}
 class FileFormatError(ValueError):
     """A file is damaged, cut short, or not of the kind that was asked for.
 
+    Parameters
+    ----------
+    path : str
+    reason : str
+
     Attributes
     ----------
     path : str
     reason : str
+
+    Examples
+    --------
+    >>> from pyggml import FileFormatError
+    >>> str(FileFormatError("model.gguf", "cut short"))
+    'model.gguf: cut short'
     """
 
     def __init__(self, path, reason):

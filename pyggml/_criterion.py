@@ -76,7 +76,7 @@ class Criterion:
             label = None if slot is None else slot.tensor
             kernel = None if label is None else _loss_kernels.kernel_of(loss, linked)
             values = None
-            if kernel is None or not graph.fused:
+            if kernel is None or not graph.carries("loss"):
                 values = (loss.values_linked if linked else loss.values)(label, source)
                 if values.shape[0] != graph.batch_size:
                     raise ValueError(f"loss {loss.name!r} must return a tensor whose first axis "

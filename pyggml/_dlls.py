@@ -24,4 +24,5 @@ def _library_folders():
 
 
 # Kept, for closing a handle takes its folder off the search path again.
-_HANDLES = [os.add_dll_directory(str(folder)) for folder in _library_folders()]
+_HANDLES = [os.add_dll_directory(str(folder))  # type: ignore[attr-defined]
+            for folder in _library_folders()]

@@ -15,7 +15,7 @@ import sys
 try:
     import fcntl
 except ImportError:  # Windows: an open file cannot be removed there, which does as well
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 _unsupported = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP)
 

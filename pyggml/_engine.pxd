@@ -1,7 +1,10 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from pyggml._feed cimport Feed
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph
+from pyggml._forward cimport Predictor
+from pyggml._locks cimport Lock
+from pyggml._meter cimport Meter
+from pyggml._training cimport Application, StepParams, TrainGraph
 
 
 cdef class Engine:
@@ -16,15 +19,14 @@ cdef class Engine:
     cdef object mode
     cdef dict gradients_sum
     cdef dict gradients_given
-    cdef object moving
     cdef list trained
     cdef StepParams params
     cdef object graphs
     cdef TrainGraph main
-    cdef ApplyGraph apply_graph
-    cdef ApplyGraph apply_given
-    cdef object predictor
-    cdef object lock
+    cdef Predictor predictor
+    cdef Lock lock
+    cdef Application application
+    cdef Application application_given
     cdef readonly int64_t batch_size
     cdef readonly int64_t nbatch_logical
     cdef readonly double weight_decay
@@ -32,6 +34,7 @@ cdef class Engine:
     cdef int64_t updates
     cdef int64_t window_rows
     cdef uint64_t seed
+    cdef int64_t at_once
     cdef readonly bint freed
     cdef bint warned
     cdef int alive(self) except -1
@@ -41,6 +44,9 @@ cdef class Engine:
     cdef float run(self, TrainGraph g, int64_t rows) except? -1
     cdef int run_many(self, TrainGraph g, Feed feed, const int64_t[:, ::1] index,
                       double[::1] losses) except -1
+    cdef int _give_way(self) except -1
+    cdef int64_t run_some(self, TrainGraph g, Feed feed, const int64_t * index, int64_t start,
+                          int64_t n, int64_t k, double * losses, Meter meter) except -1
     cdef int finish_window(self) except -1
     cdef int _fill_table(self, float * table, int64_t n) except -1
     cdef int warn(self, double loss, int64_t step) except -1

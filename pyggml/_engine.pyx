@@ -2,7 +2,6 @@
 """What a trainer is made of: graphs, moments and counters, and the loop over steps."""
 
 import copy
-import time
 import warnings
 import weakref
 from collections import OrderedDict
@@ -16,9 +15,13 @@ from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._feed cimport Feed, Intake, intake_of
-from pyggml._training cimport ApplyGraph, StepParams, TrainGraph, clip_gradients
+from pyggml._locks cimport Lock
+from pyggml._meter cimport Meter
+from pyggml._slot cimport Slot
+from pyggml._training cimport Application, StepParams, TrainGraph
 from pyggml._variable cimport Variable
 
+from pyggml._compiled import require_compiled
 from pyggml._forward import Predictor
 from pyggml._locks import together
 from pyggml._random import draw_seed
@@ -53,14 +56,13 @@ cdef class Engine:
             v: shared.get(v) or v.clone() for v in self.program.variables}
         # What is frozen later, for another trainer on the same layers, goes on training in this;
         # only the trainer of ``fit`` follows.
-        self.moving = frozenset([v for v in self.program.variables if v.trainable])
-        self.trained = [self.bindings.get(v, v) for v in self.program.variables
-                        if v in self.moving]
+        self.mode = model._training_mode()
+        self.trained = [self.bindings.get(v, v) for v in self.program.variables if v in self.mode]
         self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
         self.idle_slots = {}
-        self.mode = model._training_mode()
         self.gradients_sum = self.gradients_given = None
         self.params = StepParams(self.optimizer.decay_biases)
+        self.at_once = 16
         self.predictor = (model._predictor_of_program() if in_place
                           else Predictor(self.program, self.bindings, together(*locks)))
         self.lock = self.predictor.lock
@@ -97,34 +99,30 @@ cdef class Engine:
             if mode == self.mode:
                 return
             known = self.slots | self.idle_slots
-            moving = frozenset([v for v in self.program.variables if v.trainable])
-            trained = [self.bindings.get(v, v) for v in self.program.variables if v in moving]
+            trained = [self.bindings.get(v, v) for v in self.program.variables if v in mode]
             slots = {v: known.pop(v) if v in known else _slots(v, self.optimizer.n_slots)
                      for v in trained}
             gradients = None
             if self.gradients_sum is not None:
                 gradients = like([v for v in trained if v not in self.gradients_sum])
                 gradients |= {v: g for v, g in self.gradients_sum.items() if v in slots}
-            self.moving, self.trained = moving, trained
+            self.mode, self.trained = mode, trained
             self.slots, self.idle_slots = slots, known
             self.gradients_sum, self.gradients_given = gradients, None
             self.main = None
             self.graphs.clear()
-            self.apply_graph = self.apply_given = None
-            self.mode = mode
+            self.application = self.application_given = None
 
     # -- graphs --------------------------------------------------------------------------
 
     def _use(self):
-        # Where gradients are clipped, all of them are needed before the first step.
-        if self.nbatch_logical == self.batch_size and not self.optimizer.clips:
-            return "step"
-        return "accumulate"
+        return "step" if self.nbatch_logical == self.batch_size else "accumulate"
 
     cdef TrainGraph train_graph(self, int64_t rows, str use):
         """Return the graph for a number of rows; the last few are kept."""
         cdef TrainGraph g
-        key = (rows, use)
+        clip = self.optimizer.clipping
+        key = (rows, use, clip)
         g = self.graphs.get(key)
         if g is not None and not g.exhausted():
             self.graphs.move_to_end(key)
@@ -137,7 +135,7 @@ cdef class Engine:
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
-                       self.slots, self.params, gradients, self.moving)
+                       clip, self.slots, self.params, gradients, self.mode)
         self.graphs[key] = g
         self.graphs.move_to_end(key)
         while len(self.graphs) > 4:
@@ -146,7 +144,8 @@ cdef class Engine:
 
     cdef TrainGraph main_graph(self):
         """Return the graph of the trainer's own batch size."""
-        if self.main is None or self.main.exhausted():
+        if (self.main is None or self.main.exhausted()
+                or self.main.clip != self.optimizer.clipping):
             self.main = self.train_graph(self.batch_size, self._use())
         return self.main
 
@@ -185,93 +184,143 @@ cdef class Engine:
                       double[::1] losses) except -1:
         """Step on the rows of a checked feed that an index names, one batch after another.
 
-        The GIL is held once in many steps only.
+        Whoever waits for the trainer, or for the threads, has its turn after the step that runs.
         """
         cdef int64_t k = index.shape[0]
         cdef int64_t n = index.shape[1]
         cdef int64_t at = 0
-        cdef int64_t first, last, started, look
-        cdef int64_t at_once = min(k, _AT_ONCE)
+        while at < k:
+            at += self.run_some(g, feed, &index[0, 0], at * n, n, k - at, &losses[at], None)
+            if at < k:
+                if self.lock.wanted():
+                    self._give_way()
+                g = self.main_graph()
+        return 0
+
+    cdef int64_t run_some(self, TrainGraph g, Feed feed, const int64_t * index, int64_t start,
+                          int64_t n, int64_t k, double * losses, Meter meter) except -1:
+        """Step on up to k batches of n rows without the GIL; return how many there were.
+
+        Ends when it is time to look at what else the process has to do, when another thread waits
+        for the trainer or for the threads, and where a window ends.
+        Rows are those from ``start`` of an index, or of the feed where it is NULL. Losses go to
+        ``losses`` and to the meter, which follows the graph, where these are given.
+        """
+        cdef int64_t done = 0
+        cdef int64_t odd = -1
+        cdef int64_t started, look
         cdef Intake intake = intake_of(g.inputs, g.loss)
         cdef bint weighted = intake.n_weights > 0
         cdef bint finished = True
+        cdef bint metered = meter is not None
         cdef bint accumulating = g.accumulating
+        cdef float share = <float>(<double>n / self.batch_size) if accumulating else 1.0
         cdef float * decayed = self.params.decayed.data
         cdef float * plain = self.params.plain.data
         cdef float * table = NULL
         cdef void ** rows = NULL
+        cdef float loss
+        cdef float strange = 0
+        cdef int refused = -1
         cdef list sources = feed.x + feed.y + feed.w
         cdef Py_ssize_t i
-        if k == 0:
-            return 0
+        cdef Lock own = self.lock
+        cdef Lock lock
+        cdef bint shared
+        k = min(k, self.at_once)
+        if accumulating:  # the window's end needs another graph
+            k = min(k, -((self.window_rows - self.nbatch_logical) // n))
         rows = <void **>malloc(intake.n_slots * sizeof(void *))
-        table = <float *>malloc(at_once * 2 * _N_PARAMS * sizeof(float))
+        table = <float *>malloc(k * 2 * _N_PARAMS * sizeof(float))
         try:
             if rows is NULL or table is NULL:
                 raise MemoryError
             for i in range(intake.n_slots):
                 rows[i] = <void *>sources[i] if i < len(sources) else NULL
-            while at < k:
-                first = at
-                if g.exhausted():
-                    g = self.main_graph()
-                    intake = intake_of(g.inputs, g.loss)
-                if feed.unweighted:
-                    intake.ones()
-                if accumulating:  # the window's end needs another graph
-                    last = at - (self.window_rows - self.nbatch_logical) // n
-                    last = min(last, at + _AT_ONCE, k)
-                else:
-                    last = min(at + _AT_ONCE, k)
-                    self._fill_table(table, last - at)
-                lock = g.scheduler.enter_compute()
-                try:
-                    with nogil:
-                        started = _ggml.ggml_time_us()
-                        look = at + 1  # the clock costs as much as a small step
-                        while at < last:
-                            intake.fill(rows, 0, n, &index[at, 0])
-                            if weighted:
-                                intake.clean()
-                            g.draw_masks(self.seed, self.steps)
-                            if not accumulating:
-                                memcpy(decayed, table + (at - first) * 2 * _N_PARAMS,
-                                       _N_PARAMS * sizeof(float))
-                                memcpy(plain, table + ((at - first) * 2 + 1) * _N_PARAMS,
-                                       _N_PARAMS * sizeof(float))
-                            finished = g.compute(1.0)
-                            if not finished:
+            if feed.unweighted:
+                intake.ones()
+            if not accumulating:
+                self._fill_table(table, k)
+            lock = g.scheduler.enter_compute()
+            shared = lock is not None
+            try:
+                with nogil:
+                    started = _ggml.ggml_time_us()
+                    look = 1  # the clock costs as much as a small step
+                    while done < k:
+                        refused = intake.fill(rows, start + done * n, n, index)
+                        if refused >= 0:
+                            break
+                        if weighted:
+                            intake.clean()
+                        g.draw_masks(self.seed, self.steps)
+                        if not accumulating:
+                            memcpy(decayed, table + done * 2 * _N_PARAMS,
+                                   _N_PARAMS * sizeof(float))
+                            memcpy(plain, table + (done * 2 + 1) * _N_PARAMS,
+                                   _N_PARAMS * sizeof(float))
+                        finished = g.compute(share)
+                        if not finished:
+                            break
+                        loss = g.loss_value[0]
+                        done += 1
+                        self.steps += 1
+                        if accumulating:
+                            self.window_rows += n
+                        else:
+                            self.updates += 1
+                        if losses is not NULL:
+                            losses[done - 1] = loss
+                        if metered:
+                            meter.take(loss, n)
+                        if odd < 0 and not isfinite(loss):
+                            odd, strange = self.steps, loss
+                        if own.wanted() or (shared and lock.wanted()):
+                            break
+                        if done == look:
+                            if _ggml.ggml_time_us() - started > _MICROSECONDS:
                                 break
-                            losses[at] = g.loss_value[0]
-                            at += 1
-                            self.steps += 1
-                            if accumulating:
-                                self.window_rows += n
-                            else:
-                                self.updates += 1
-                            if at == look:
-                                if _ggml.ggml_time_us() - started > _MICROSECONDS:
-                                    break
-                                look = 2 * at - first
-                finally:
-                    if lock is not None:
-                        lock.release()
-                g.graph.lowered.check()
-                if not finished:
-                    g.raise_unfinished()
-                if accumulating and self.window_rows >= self.nbatch_logical:
-                    self.finish_window()
-                PyErr_CheckSignals()
-                if lock is not None and at < k:
-                    time.sleep(1e-5)  # whoever waits for the threads gets them
+                            look = 2 * done
+            finally:
+                if shared:
+                    lock.give()
         finally:
             free(rows)
             free(table)
-        for i in range(k):
-            if not isfinite(losses[i]):
-                self.warn(losses[i], self.steps - k + i + 1)
+        if done < k:
+            self.at_once = done + 8  # no more is prepared than is used
+            if done and not accumulating:
+                self.optimizer.follow_schedule(self.updates - 1)
+        elif k == self.at_once:
+            self.at_once = min(2 * k, _AT_ONCE)
+        g.graph.lowered.check()
+        if refused >= 0:
+            (<Slot>intake.owners[refused]).fill(sources[refused], start + done * n, n, index)
+        if not finished:
+            g.raise_unfinished()
+        if accumulating and self.window_rows >= self.nbatch_logical:
+            self.finish_window()
+        if odd >= 0:
+            self.warn(strange, odd)
+        PyErr_CheckSignals()
+        return done
+
+    cdef int _give_way(self) except -1:
+        """Let other threads that wait use the trainer, and go on after them.
+
+        It is held again even where the wait is interrupted: whoever took it gives it back.
+        """
+        cdef object interrupt = None
+        self.lock.give()
+        while True:
+            try:
+                self.lock.take()
                 break
-        return 0
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+        return self.alive()
 
     cdef int _fill_table(self, float * table, int64_t n) except -1:
         """Write what the next n updates read: with decay and without, in turn."""
@@ -296,18 +345,14 @@ cdef class Engine:
 
     cdef int finish_window(self) except -1:
         """Update the weights from the gradients that were added up, if there are any."""
-        cdef double factor
         if self.window_rows == 0:
             return 0
-        if self.apply_graph is None:
-            self.apply_graph = ApplyGraph(self.trained, self.gradients_sum, self.optimizer.rule,
-                                          self.slots, self.params)
-        factor = <double>self.batch_size / self.window_rows
-        if self.optimizer.clips:
-            clip_gradients(self.optimizer, self.trained, self.gradients_sum, factor)
-            factor = 1
+        if self.application is None:
+            self.application = Application(self.trained, self.gradients_sum, self.optimizer.rule,
+                                           self.slots, self.params)
         self.set_params()
-        self.apply_graph.apply(<float>factor)
+        self.application.apply(<double>self.batch_size / self.window_rows,
+                               self.optimizer.clipping)
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0
@@ -345,6 +390,33 @@ cdef class Engine:
             feed.fill(g.inputs, g.loss, order, start, n)
             loss = self.run(g, n)
         return loss, g.loss
+
+    def _step_run(self, Feed feed, order, int64_t start, int64_t end, Meter meter, int64_t most):
+        """Step on batches of rows ``start`` to ``end``, as often as it can without Python.
+
+        The same as :meth:`_step_rows` and ``meter.add`` for each, to the last bit. Only where
+        fewer rows are left than make a batch are they a batch of their own.
+
+        Returns
+        -------
+        int
+            Where to go on: after some milliseconds, after ``most`` batches, or at the end.
+        """
+        cdef TrainGraph g
+        cdef const int64_t[::1] rows
+        cdef const int64_t * index = NULL
+        cdef int64_t n = min(self.batch_size, end - start)
+        cdef int64_t k = 0
+        if order is not None:
+            rows = order
+            index = &rows[0]
+        with self.lock:
+            self.alive()
+            g = self.main_graph() if n == self.batch_size else self.train_graph(n, self._use())
+            k = min(most, (end - start) // n, meter.follow(g.loss, n))
+            k = self.run_some(g, feed, index, start, n, k, NULL, meter)
+        meter.note(feed, order, start, k * n, True)
+        return start + k * n
 
     def _finish_window(self):
         """Update from what was accumulated, at the end of an epoch."""
@@ -398,6 +470,9 @@ cdef class Engine:
                 "warned": self.warned,
                 "weights": {name: v for v, name in by_own.items()},
                 "slots": {by_own[v]: self.slots[v] for v in self.trained},
+                "idle_slots": {by_own[v]: slots for v, slots in self.idle_slots.items()},
+                "untrained": [name for v, name in by_own.items()
+                              if v not in self.slots and v not in self.idle_slots],
                 "gradients": gradients,
             }
             return state if use is None else use(state)
@@ -434,15 +509,23 @@ cdef class Engine:
             weights = state["weights"] or {}
             gradients = state["gradients"]
             _same_names("weights", weights, by_name if weights else {})
-            _same_names("moments", state["slots"], trained)
+            # What was frozen then may not be now, and the other way round.
+            saved = state["slots"] | state["idle_slots"]
+            fresh = set(state["untrained"]) - set(saved)
+            _same_names("moments", {name: None for name in saved if name in trained},
+                        {name: None for name in trained if name not in fresh})
+            _same_names("moments", saved, {name: None for name in by_name if name not in fresh})
             _same_names("gradients", gradients, trained if state["window_rows"] else {})
             for name, source in weights.items():
                 pairs.append((by_name[name], source))
-            for name, sources in state["slots"].items():
-                if len(sources) != len(self.slots[trained[name]]):
-                    raise ValueError(f"{name!r} has {len(sources)} moments instead of "
-                                     f"{len(self.slots[trained[name]])}")
-                pairs += zip(self.slots[trained[name]], sources)
+            # Frozen weights keep moments for when they go on.
+            slots = {v: self.slots.get(v) or _slots(v, self.optimizer.n_slots)
+                     for v in [by_name[name] for name in saved]}
+            for name, sources in saved.items():
+                own = slots[by_name[name]]
+                if len(sources) != len(own):
+                    raise ValueError(f"{name!r} has {len(sources)} moments instead of {len(own)}")
+                pairs += zip(own, sources)
             batches = (state["batch_size"], state["nbatch_logical"])
             if state["window_rows"] and batches != (self.batch_size, self.nbatch_logical):
                 raise ValueError("gradients of an unfinished window were saved with batch_size "
@@ -470,6 +553,10 @@ cdef class Engine:
             if not gradients and self.gradients_sum is not None:
                 for v in self.trained:
                     (<Variable>self.gradients_sum[v]).zero()
+            self.idle_slots = {v: own for v, own in slots.items() if v not in self.slots}
+            for name in fresh & set(trained):
+                for v in self.slots[trained[name]]:
+                    (<Variable>v).zero()
             self.optimizer.learning_rate = rate
             self.optimizer.weight_decay = state["optimizer"].weight_decay
             self.weight_decay = decay
@@ -527,15 +614,3 @@ def _shared(share, program, names):
                 raise ValueError(f"two trainers in share hold copies of {names[v]!r} of their own")
         locks.append(lock)
     return found, locks
-
-
-def require_compiled(model):
-    """Return what ``compile`` made, or raise for what a trainer cannot take."""
-    from pyggml.models import Model
-
-    if not isinstance(model, Model):
-        raise TypeError(f"model must be a Sequential or a Model, got {type(model).__name__}")
-    if model.compiled is None:
-        raise ValueError(f"model {model.name!r} is not compiled; call model.compile first")
-    model.require_built()
-    return model.compiled

@@ -9,8 +9,8 @@ cdef class Intake:
     cdef void ** slots
     cdef void ** weights
     cdef void ** labels_of
-    cdef void fill(self, void ** rows, int64_t start, int64_t n,
-                   const int64_t * index) noexcept nogil
+    cdef int fill(self, void ** rows, int64_t start, int64_t n,
+                  const int64_t * index) noexcept nogil
     cdef void ones(self) noexcept nogil
     cdef void clean(self) noexcept nogil
 

@@ -55,13 +55,20 @@ cdef class Intake:
     def __dealloc__(self):
         free(self.slots)
 
-    cdef void fill(self, void ** rows, int64_t start, int64_t n,
-                   const int64_t * index) noexcept nogil:
-        """Copy accepted and checked rows, one Rows a slot; NULL leaves a slot as it is."""
+    cdef int fill(self, void ** rows, int64_t start, int64_t n,
+                  const int64_t * index) noexcept nogil:
+        """Copy accepted and checked rows, one Rows a slot; NULL leaves a slot as it is.
+
+        Returns the number of a slot whose labels or weights do not pass after all, or -1.
+        """
         cdef int i
         for i in range(self.n_slots):
             if rows[i] is not NULL:
-                (<Slot>self.slots[i]).put(<Rows>rows[i], start, n, index)
+                if (<Slot>self.slots[i]).put(<Rows>rows[i], start, n, index) >= 0:
+                    return i
+                if i >= self.n_slots - self.n_weights and not (<Slot>self.slots[i]).weighs(n):
+                    return i
+        return -1
 
     cdef void ones(self) noexcept nogil:
         """Weights that were left out."""

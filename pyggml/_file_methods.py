@@ -1,12 +1,17 @@
 """What models have for files."""
 
+from __future__ import annotations
+
+from os import PathLike
+
 from pyggml import saving
 
 
 class FileMethods:
     """Saving and loading, for models."""
 
-    def save(self, path, quantize=None, include_optimizer=True, keep=1):
+    def save(self, path: str | PathLike[str], quantize: str | None = None,
+             include_optimizer: bool = True, keep: int = 1) -> None:
         """Save architecture, weights, ``compile``'s arguments and optimizer state in a GGUF file.
 
         The file is written under another name in the same directory and takes its name when it
@@ -42,7 +47,7 @@ class FileMethods:
         """
         saving.save_model(self, path, quantize, include_optimizer, keep)
 
-    def save_weights(self, path, keep=1):
+    def save_weights(self, path: str | PathLike[str], keep: int = 1) -> None:
         """Save the weights alone.
 
         Parameters
@@ -53,7 +58,8 @@ class FileMethods:
         """
         saving.save_weights(self, path, keep)
 
-    def load_weights(self, path, by_name=False, skip_mismatch=False):
+    def load_weights(self, path: str | PathLike[str], by_name: bool = False,
+                     skip_mismatch: bool = False) -> list[str]:
         """Load weights from a file of :meth:`save_weights`, :meth:`save` or a checkpoint.
 
         The optimizer's state is neither loaded nor changed.

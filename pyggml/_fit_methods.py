@@ -1,7 +1,18 @@
 """The methods of models that train, measure and predict."""
 
-from pyggml import training
-from pyggml._trainer import check_precision
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyggml import _fitting, training
+from pyggml._meter import Meter
+from pyggml._snapshot import check_precision
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pyggml.history import History
 
 
 class FitMethods:
@@ -15,15 +26,15 @@ class FitMethods:
         Of the last ``fit``, also of one that an exception ended.
     """
 
-    stop_training = False
-    history = None
+    stop_training: bool = False
+    history: History | None = None
 
     def fit(self, x=None, y=None, batch_size=32, epochs=1, verbose=1, callbacks=(),
             validation_split=0.0, validation_data=None, shuffle=True, class_weight=None,
             sample_weight=None, initial_epoch=0, steps_per_epoch=None, validation_steps=None,
             validation_batch_size=None, validation_freq=1, generator=None,
             validation_generator=None, calibration_generator=None, calibration_steps=None,
-            nbatch_logical=None, shuffle_before_split=False, workers=0, seed=None):
+            nbatch_logical=None, shuffle_before_split=False, workers=0, seed=None) -> History:
         """Train on arrays, or on batches that a generator makes.
 
         The optimizer's state is kept: a second call goes on where the first stopped, and
@@ -115,7 +126,7 @@ class FitMethods:
         >>> len(history.history["loss"])
         3
         """
-        return training.fit(
+        return _fitting.fit(
             self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
             callbacks=callbacks, validation_split=validation_split,
             validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
@@ -130,7 +141,8 @@ class FitMethods:
     def fit_generator(self, generator, steps_per_epoch=None, epochs=1, batch_size=32,
                       initial_epoch=0, validation_generator=None, validation_steps=None,
                       calibration_generator=None, calibration_steps=None, verbose=1,
-                      callbacks=(), class_weight=None, nbatch_logical=None, workers=0, seed=None):
+                      callbacks=(), class_weight=None, nbatch_logical=None, workers=0,
+                      seed=None) -> History:
         """Train on batches that a generator makes; only the current one is in memory.
 
         Parameters
@@ -143,6 +155,11 @@ class FitMethods:
         Returns
         -------
         History
+
+        Raises
+        ------
+        ValueError
+            ``generator`` is None, and what :meth:`fit` raises.
 
         Examples
         --------
@@ -169,7 +186,7 @@ class FitMethods:
             nbatch_logical=nbatch_logical, workers=workers, seed=seed)
 
     def evaluate(self, x, y=None, batch_size=32, sample_weight=None, return_dict=False,
-                 steps=None, verbose=0, callbacks=(), workers=0):
+                 steps=None, verbose=0, callbacks=(), workers=0) -> Any:
         """Return the loss, and the metrics if there are any, over all rows.
 
         Parameters
@@ -191,17 +208,15 @@ class FitMethods:
         -------
         float, list of float or dict of str to float
             The loss; or the loss, the losses of the outputs if there are several, and metrics.
-            Loss = sum(w * l) / N over all rows.
+            Loss = sum(w * l) / N over all rows: that of the predictions, without the penalties of
+            regularizers, which training adds.
         """
         logs = training.evaluate(self, x, y, batch_size, sample_weight, steps, callbacks, verbose,
                                  workers)
-        if return_dict:
-            return logs
-        values = list(logs.values())
-        return values[0] if len(values) == 1 else values
+        return _result(logs, return_dict)
 
     def predict(self, x, batch_size=32, matmul_precision=None, steps=None, callbacks=(),
-                workers=0):
+                workers=0, verbose=0) -> NDArray[np.float32] | Any:
         """Return the outputs in evaluation mode.
 
         Parameters
@@ -218,6 +233,8 @@ class FitMethods:
         callbacks : list of Callback
         workers : int
             As for :meth:`fit`.
+        verbose : {0, 1, 2, "auto"}
+            Whether to show progress.
 
         Returns
         -------
@@ -225,10 +242,58 @@ class FitMethods:
             Arrays that own their memory.
         """
         check_precision(matmul_precision)
-        found = training.predict(self, x, batch_size, steps, callbacks, workers)
+        found = training.predict(self, x, batch_size, steps, callbacks, workers, verbose)
         return found[0] if len(found) == 1 else found
 
-    def predict_proba(self, x, batch_size=32):
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None,
+                       return_dict: bool = False) -> float | list[float] | dict[str, float]:
+        """Make one step on all rows of x, with the optimizer that ``fit`` goes on with.
+
+        A :class:`pyggml.Trainer` does the same faster.
+
+        Parameters
+        ----------
+        x, y, sample_weight, class_weight
+            As for :meth:`fit`.
+        return_dict : bool
+
+        Returns
+        -------
+        float, list of float or dict of str to float
+            As :meth:`evaluate`: what was measured before the update, with dropout.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pyggml
+        >>> model = pyggml.Sequential([pyggml.Input((4,)), pyggml.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> losses = [model.train_on_batch(np.ones((8, 4)), np.ones(8)) for _ in range(2)]
+        >>> losses[1] < losses[0]
+        True
+        """
+        return _result(_fitting.train_on_batch(self, x, y, sample_weight, class_weight),
+                       return_dict)
+
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict: bool = False
+                      ) -> float | list[float] | dict[str, float]:
+        """Measure on all rows of x at once; otherwise as :meth:`evaluate`."""
+        self._build_from(x)
+        return self.evaluate(x, y, max(1, training.rows_of(self, x)), sample_weight, return_dict)
+
+    def predict_on_batch(self, x) -> NDArray[np.float32] | Any:
+        """Predict all rows of x at once; otherwise as :meth:`predict`."""
+        self._build_from(x)
+        return self.predict(x, max(1, training.rows_of(self, x)))
+
+    @property
+    def metrics_names(self) -> list[str]:
+        """Names of what :meth:`evaluate` returns, in its order."""
+        self.require_compiled()
+        compiled = self.compiled
+        return Meter(compiled.criterion, compiled.make_metrics()).names
+
+    def predict_proba(self, x, batch_size: int = 32) -> NDArray[np.float32]:
         """Return the outputs as probabilities.
 
         Parameters
@@ -244,7 +309,7 @@ class FitMethods:
         """
         return training.probabilities(self, self.predict(x, batch_size))
 
-    def predict_classes(self, x, batch_size=32):
+    def predict_classes(self, x, batch_size: int = 32) -> NDArray[np.int64]:
         """Return the most probable class of each row.
 
         Parameters
@@ -258,3 +323,10 @@ class FitMethods:
             The last axis is gone. With one output, 1 where its probability is above 0.5.
         """
         return training.classes(self, self.predict(x, batch_size))
+
+
+def _result(logs, return_dict):
+    if return_dict:
+        return logs
+    values = list(logs.values())
+    return values[0] if len(values) == 1 else values

@@ -2,7 +2,8 @@ from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._locks cimport Lock
+from pyggml._runtime cimport Buffer, Context, Scheduler
 
 
 cdef class ForwardGraph:
@@ -10,7 +11,20 @@ cdef class ForwardGraph:
     cdef Scheduler scheduler
     cdef Context results
     cdef _ggml.ggml_cgraph * cgraph
+    cdef Buffer memory
     cdef readonly list inputs
     cdef readonly list outputs
     cdef readonly object loss
     cdef int compute(self) except -1
+
+
+cdef class Predictor:
+    cdef readonly object program
+    cdef dict bindings
+    cdef readonly Lock lock
+    cdef readonly object _graphs
+    cdef ForwardGraph _recent
+    cpdef ForwardGraph graph(self, batch_size, criterion=*)
+    cdef list predict_again(self, x, int64_t batch_size)
+    cdef object predict_any(self, x, int64_t batch_size)
+    cpdef list predict(self, x, int64_t batch_size)

@@ -2,7 +2,6 @@
 """Evaluation of a network: predictions and losses without gradients."""
 
 import math
-import threading
 from collections import OrderedDict
 
 import numpy as np
@@ -16,6 +15,8 @@ cimport numpy as cnp
 from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Graph, Tensor
+from pyggml._locks cimport Lock
+from pyggml._plan cimport expand, place
 from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
@@ -76,11 +77,10 @@ cdef class ForwardGraph:
         size = self.graph.count() + 16
         self.results = Context(0, size, 1)
         self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
-        for out in self.graph.milestones + self.outputs:
-            _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
-        if self.loss is not None:
-            out = self.loss.total
-            _ggml.ggml_build_forward_expand(self.cgraph, out.ptr)
+        for out in self.outputs + ([] if self.loss is None else [self.loss.total]):
+            expand(self.cgraph, out.ptr)
+        if _ggml.ggml_graph_n_nodes(self.cgraph) > _ggml.GGML_DEFAULT_GRAPH_SIZE:
+            self.memory = place(self.cgraph)
         self.scheduler = Scheduler(size, self.graph.fused)
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
@@ -92,10 +92,11 @@ cdef class ForwardGraph:
     @property
     def nbytes(self):
         """Bytes that the graph holds beside the weights."""
-        return self.graph.buffer.nbytes + self.scheduler.nbytes
+        planned = 0 if self.memory is None else self.memory.nbytes
+        return self.graph.buffer.nbytes + self.scheduler.nbytes + planned
 
 
-class Predictor:
+cdef class Predictor:
     """Evaluates a network on any number of rows, keeping graphs for a few batch sizes.
 
     Calls from several threads are serialised.
@@ -104,20 +105,22 @@ class Predictor:
     ----------
     program : Program
     bindings : dict
-    lock : context manager, optional
-        Held while computing; re-entrant. By default one of its own.
+    lock : Lock, optional
+        Held while computing. By default one of its own.
     """
 
     max_graphs = 12  # batch sizes are powers of two or the caller's own
 
-    def __init__(self, program, bindings, lock=None):
+    def __init__(self, program, dict bindings, Lock lock=None):
         self.program = program
         self.bindings = bindings
-        self.lock = threading.RLock() if lock is None else lock
+        self.lock = Lock() if lock is None else lock
         self._graphs = OrderedDict()
+        self._recent = None
 
-    def graph(self, batch_size, criterion=None):
+    cpdef ForwardGraph graph(self, batch_size, criterion=None):
         """Return the graph for a batch size, made at first use."""
+        cdef ForwardGraph graph
         key = (batch_size, criterion)
         graph = self._graphs.get(key)
         if graph is None:
@@ -129,7 +132,56 @@ class Predictor:
             self._graphs.move_to_end(key)
         return graph
 
-    def predict(self, x, int64_t batch_size):
+    @property
+    def nbytes(self):
+        """Bytes that the graphs hold beside the weights."""
+        return sum([g.nbytes for g in self._graphs.values()])
+
+    cdef list predict_again(self, x, int64_t batch_size):
+        """Return the outputs for an array that the last graph takes as it is; else None.
+
+        This is the short way for one observation after another. The caller holds the lock.
+        """
+        cdef ForwardGraph g = self._recent
+        cdef cnp.ndarray array, result
+        cdef Slot slot
+        cdef Tensor out
+        cdef list results
+        cdef cnp.npy_intp dims[4]
+        cdef int64_t n
+        cdef size_t row
+        cdef int i, n_axes
+        if g is None or type(x) is not cnp.ndarray:
+            return None
+        slot = <Slot>g.inputs[0]
+        array = x
+        if not slot.takes(array):
+            return None
+        n = cnp.PyArray_DIM(array, 0)
+        if n == 0 or n > slot.n_rows or _bucket(n, batch_size) != slot.n_rows:
+            return None
+        memcpy(slot.data(), cnp.PyArray_DATA(array), n * slot.row_size * sizeof(float))
+        g.compute()
+        results = []
+        dims[0] = n
+        for out in g.outputs:
+            n_axes = len(out.shape)
+            for i in range(1, n_axes):
+                dims[i] = out.ptr.ne[n_axes - 1 - i]
+            result = cnp.PyArray_SimpleNew(n_axes, dims, cnp.NPY_FLOAT32)
+            row = out.ptr.nb[3] * out.ptr.ne[3] // slot.n_rows
+            memcpy(cnp.PyArray_DATA(result), out.ptr.data, n * row)
+            results.append(result)
+        return results
+
+    cdef object predict_any(self, x, int64_t batch_size):
+        """Return the output, or a list of several. The caller holds the lock."""
+        cdef list results = self.predict_again(x, batch_size)
+        if results is None:
+            results = self.predict(x, batch_size)
+        return results[0] if len(results) == 1 else results
+
+    cpdef list predict(self, x, int64_t batch_size):
         """Return the outputs for all rows of x.
 
         Parameters
@@ -167,6 +219,7 @@ class Predictor:
                     row = out.ptr.nb[3] * out.ptr.ne[3] // <int64_t>out.shape[0]
                     memcpy(cnp.PyArray_BYTES(array) + start * row, out.ptr.data, count * row)
                 start += count
+                self._recent = g if len(g.inputs) == 1 else None
         return results
 
 

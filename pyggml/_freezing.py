@@ -54,7 +54,8 @@ class Freezing:
         """Let batch normalizations use their running statistics in training too.
 
         They are neither moved nor recalibrated then. Scales and offsets go on training unless
-        they are frozen as well.
+        they are frozen as well. Takes effect for trainers made from now on and at the next
+        ``fit``.
 
         Parameters
         ----------
@@ -83,10 +84,45 @@ class Freezing:
             layer.freeze_stats = frozen
 
     def _training_mode(self):
-        """What decides about training graphs beside the layers: what is frozen."""
-        return ([v.trainable for v in self.program.variables],
-                [layer.freeze_stats for layer in walk(self.layers)
-                 if hasattr(layer, "freeze_stats")])
+        return TrainingMode(self.program)
+
+
+class TrainingMode:
+    """What training moves of a program, as it was when this was made.
+
+    A trainer builds all its graphs by the same one: what is frozen later, for another trainer on
+    the same layers, goes on training in it.
+
+    Parameters
+    ----------
+    program : Program
+
+    Attributes
+    ----------
+    trained : frozenset of Variable
+        Those that the optimizer moves.
+    fixed : frozenset of Layer
+        Those that normalise by their running statistics in training too.
+    moving : frozenset of Layer
+        Those that may move their running statistics.
+    """
+
+    def __init__(self, program):
+        keepers = [layer for layer in walk(program.layers) if hasattr(layer, "freeze_stats")]
+        self.trained = frozenset(v for v in program.variables if v.trainable)
+        self.fixed = frozenset(layer for layer in keepers if layer.freeze_stats)
+        self.moving = frozenset(layer for layer in keepers if layer.trainable) - self.fixed
+
+    def __contains__(self, variable):
+        return variable in self.trained
+
+    def __eq__(self, other):
+        if not isinstance(other, TrainingMode):
+            return NotImplemented
+        return (self.trained, self.fixed, self.moving) == (other.trained, other.fixed,
+                                                           other.moving)
+
+    __hash__ = None
 
 
 def walk(layers):

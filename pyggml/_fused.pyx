@@ -1,9 +1,8 @@
 # cython: language_level=3
-"""Functions with a gradient that kernels compute as one node: convolution, pooling, normalization,
-recurrent layers, embedding.
+"""Functions with a gradient that kernels compute as one node.
 
-Each returns None where the graph is not lowered; callers then compose the function from ggml's
-operations. Shapes were checked by the caller.
+Each returns None where the graph does not leave it to a kernel; callers then compose the function
+from ggml's operations. Shapes were checked by the caller.
 """
 
 from libc.stdint cimport int64_t
@@ -11,7 +10,8 @@ from libc.stdint cimport int64_t
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor, _contiguous, _real, _same
 from pyggml._kernels cimport PG_RNN_GRU, PG_RNN_LSTM, PG_RNN_SIMPLE
-from pyggml._lowering cimport make_function, never_run, pg_function, rnn_floats
+from pyggml._lowering cimport (
+    attention_floats, make_function, never_run, pg_function, rnn_floats)
 
 from pyggml._graph import contiguous, reshape
 from pyggml._lowering import ACTIVATIONS
@@ -94,7 +94,7 @@ def conv2d(x, kernel, bias, strides, padding, dilation, out_size, groups=1):
     cdef Tensor a = x
     cdef Tensor k = kernel
     cdef pg_function * f
-    if not a.graph.fused:
+    if not a.graph.carries("conv"):
         return None
     f = a.graph.carriers.new_function()
     make_function(f, "conv")
@@ -125,7 +125,7 @@ def pool2d(x, kind, size, strides, padding, out_size, count_padding=False):
     """
     cdef Tensor a = x
     cdef pg_function * f
-    if not a.graph.fused:
+    if not a.graph.carries("pool"):
         return None
     f = a.graph.carriers.new_function()
     if kind == "max":
@@ -156,7 +156,7 @@ def gather(table, ids):
     """
     cdef Tensor a = table
     cdef pg_function * f
-    if not a.graph.fused:
+    if not a.graph.carries("gather"):
         return None
     f = a.graph.carriers.new_function()
     make_function(f, "gather")
@@ -181,7 +181,7 @@ def layer_norm(x, gamma, beta, double epsilon, bint rms=False):
     """
     cdef Tensor a = x
     cdef pg_function * f
-    if not a.graph.fused:
+    if not a.graph.carries("layer_norm"):
         return None
     f = a.graph.carriers.new_function()
     make_function(f, "layer_norm")
@@ -213,7 +213,7 @@ def batch_norm(x, gamma, beta, double epsilon, mean=None, variance=None):
     cdef Tensor a = x
     cdef Tensor out
     cdef pg_function * f
-    if not a.graph.fused:
+    if not a.graph.carries("batch_norm"):
         return None
     f = a.graph.carriers.new_function()
     f.u.norm.eps = <float>epsilon
@@ -255,7 +255,7 @@ def rnn(kind, xw, kernel, recurrent_bias, h0, c0, bint reverse=False, bint reset
     cdef Tensor out
     cdef pg_function * f
     cdef int i
-    if not a.graph.fused:
+    if not a.graph.carries("rnn"):
         return None
     inputs = [xw, kernel, recurrent_bias, h0, c0]
     if not a.requires_grad and any(t is not None and t.requires_grad for t in inputs):
@@ -282,6 +282,60 @@ def rnn(kind, xw, kernel, recurrent_bias, h0, c0, bint reverse=False, bint reset
             reshape(_part(out, size, extra), (hidden[0], hidden[2])))
 
 
+def attention(q, k, v, sees, int64_t heads, double scale, bint causal):
+    """Mix values by the weights that queries give to keys, in several heads.
+
+    Parameters
+    ----------
+    q : Tensor of shape (n, queries, heads * d)
+    k : Tensor of shape (n, keys, heads * d)
+    v : Tensor of shape (n, keys, heads * dv)
+    sees : Tensor of shape (n or 1, queries or 1, keys) or None
+        Where it is 0 a query does not see a key. Without gradient.
+    heads : int
+    scale : float
+        Of the scores.
+    causal : bool
+        Whether query i sees the keys up to i only.
+
+    Returns
+    -------
+    Tensor of shape (n, queries, heads * dv) or None
+        A query that sees no key gets zeros.
+    """
+    cdef Tensor a = q
+    cdef Tensor b = k
+    cdef Tensor c = v
+    cdef Tensor mask = sees
+    cdef pg_function * f
+    if not a.graph.carries("attention") or (mask is not None and mask.requires_grad):
+        return None
+    if not a.requires_grad and (b.requires_grad or c.requires_grad):
+        return None  # the gradient of q is what computes the others
+    f = a.graph.carriers.new_function()
+    make_function(f, "attention")
+    n, queries, size = a.shape
+    keys = b.shape[1]
+    f.u.attention.batch, f.u.attention.heads = n, heads
+    f.u.attention.tq, f.u.attention.tk = queries, keys
+    f.u.attention.d, f.u.attention.dv = size // heads, c.shape[2] // heads
+    f.u.attention.q_head, f.u.attention.q_row = size // heads, size
+    f.u.attention.q_batch = queries * size
+    f.u.attention.k_head, f.u.attention.k_row = size // heads, size
+    f.u.attention.k_batch = keys * size
+    f.u.attention.v_head, f.u.attention.v_row = c.shape[2] // heads, c.shape[2]
+    f.u.attention.v_batch = keys * c.shape[2]
+    f.u.attention.o_head, f.u.attention.o_row = c.shape[2] // heads, c.shape[2]
+    f.u.attention.o_batch = queries * c.shape[2]
+    f.u.attention.scale = <float>scale
+    f.u.attention.causal = causal
+    if mask is not None:
+        f.u.attention.sees_row = keys if mask.shape[1] > 1 else 0
+        f.u.attention.sees_batch = mask.shape[1] * keys if mask.shape[0] > 1 else 0
+    return _call(_present([q, k, v, sees]), (n, queries, c.shape[2]), f,
+                 attention_floats(&f.u.attention) if a.graph.training else 0)
+
+
 cdef Tensor _part(Tensor t, int64_t start, int64_t n):
     """Elements start to start + n of a vector."""
     t.graph.reserve(2)
@@ -304,7 +358,7 @@ def fused_activation(x, str name, double param=0.0):
     cdef Tensor a = _real(x)
     cdef Tensor key
     cdef Tensor result
-    if not a.graph.fused:
+    if not a.graph.carries("activation"):
         return None
     key = _same(a)
     a.graph.reserve(1)
@@ -340,8 +394,11 @@ def fused_loss(pred, labels, weights, int kind, params, double scale, bint weigh
     cdef _ggml.ggml_tensor * key = y.ptr
     cdef _ggml.ggml_tensor * joint[2]
     cdef Graph graph = p.graph
-    if not graph.fused or p.shape != y.shape:
+    if not graph.carries("loss") or p.shape != y.shape:
         return None
+    # The kernel reads as many weights.
+    if w is not None and w.shape != (p.shape[:-1] + (1,) if weight_rows else p.shape):
+        raise ValueError(f"weights of predictions of shape {p.shape} cannot have shape {w.shape}")
     graph.reserve(2)
     # Each loss needs a key of its own, and weights must be part of the graph.
     joint[0] = y.ptr

@@ -158,6 +158,7 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_scale(ggml_context * ctx, ggml_tensor * a, float s)
     ggml_tensor * ggml_scale_bias(ggml_context * ctx, ggml_tensor * a, float s, float b)
     ggml_tensor * ggml_cont(ggml_context * ctx, ggml_tensor * a)
+    ggml_tensor * ggml_cast(ggml_context * ctx, ggml_tensor * a, ggml_type type)
     ggml_tensor * ggml_get_rows(ggml_context * ctx, ggml_tensor * a, ggml_tensor * b)
     ggml_tensor * ggml_reshape_4d(ggml_context * ctx, ggml_tensor * a, int64_t ne0, int64_t ne1,
                                   int64_t ne2, int64_t ne3)
@@ -196,6 +197,7 @@ cdef extern from "ggml.h" nogil:
                                     ggml_tensor ** grad_accs)
     ggml_cgraph * ggml_new_graph_custom(ggml_context * ctx, size_t size, bint grads)
     ggml_cgraph * ggml_graph_dup(ggml_context * ctx, ggml_cgraph * cgraph, bint force_grads)
+    ggml_tensor * ggml_graph_get_grad(const ggml_cgraph * cgraph, const ggml_tensor * node)
     int ggml_graph_n_nodes(ggml_cgraph * cgraph)
     ggml_tensor * ggml_graph_node(ggml_cgraph * cgraph, int i)
     size_t ggml_graph_overhead_custom(size_t size, bint grads)

@@ -34,13 +34,13 @@ cdef class Graph:
     cdef readonly bint fused
     cdef Carriers carriers
     cdef Lowered lowered
+    cpdef bint carries(self, str name) except -1
     cdef int lower(self) except -1
     cdef readonly list penalties
     cdef list owners
     cdef readonly list constants
     cdef readonly dict zero_tensors
     cdef readonly list updates
-    cdef readonly list milestones
     cdef Tensor awaited
     cdef public object taps
     cdef bint consumed  # by ggml-opt, which adds its own nodes

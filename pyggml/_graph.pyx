@@ -80,7 +80,7 @@ cdef class Tensor:
         return _operations().divide(other, self)
 
     def __neg__(self):
-        return _operations().negative(self)
+        return _operations().affine(self, -1.0)
 
 
 @cython.no_gc_clear
@@ -102,6 +102,33 @@ cdef class Graph:
         it is computed: until then other operations stand in for them.
     trained : set of Variable, optional
         Those that get a gradient in a training graph; by default those that are trainable now.
+
+    Attributes
+    ----------
+    aliases : dict of Variable to Tensor
+        What stands for each weight so far.
+    variables : list of Variable
+        Those that get a gradient.
+    masks : list
+        Tensors of dropout masks and their rates.
+    penalties : list of Tensor
+        What regularizers add to the loss.
+    constants : list
+        Tensors whose values are written when the inputs get their memory.
+    zero_tensors : dict of tuple to Tensor
+        Tensors of zeros by shape.
+    updates : list
+        Variables that a step sets, and to what.
+    taps : dict or None
+        Given, batch norms note in it the tensors that they normalise.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> from pyggml.opt import Graph
+    >>> graph = Graph(8)
+    >>> ops.square(graph.input((8, 3))).shape
+    (8, 3)
     """
 
     def __cinit__(self, Py_ssize_t batch_size, bint training=False, dict bindings=None,
@@ -120,7 +147,6 @@ cdef class Graph:
         self.constants = []
         self.zero_tensors = {}
         self.updates = []
-        self.milestones = []  # nodes on the way, so that ggml's recursion over a graph stays short
         self.awaited = None
         self.taps = None
         self.inputs = Context(capacity)
@@ -153,7 +179,16 @@ cdef class Graph:
         return self.inputs.count() + self.weights.count() + self.compute.count()
 
     cpdef Tensor weight(self, Variable variable):
-        """Return the tensor that stands for a variable, the same one at every call."""
+        """Return the tensor that stands for a variable, the same one at every call.
+
+        Parameters
+        ----------
+        variable : Variable
+
+        Returns
+        -------
+        Tensor
+        """
         cdef Tensor t
         cdef Variable bound
         cdef _ggml.ggml_tensor * ptr
@@ -176,7 +211,18 @@ cdef class Graph:
         return t
 
     cpdef Tensor input(self, shape, str dtype="float32", str name="input"):
-        """Make an input tensor with memory of its own, filled from outside before computing."""
+        """Make an input tensor with memory of its own, filled from outside before computing.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        dtype : {"float32", "int32"}
+        name : str
+
+        Returns
+        -------
+        Tensor
+        """
         cdef _ggml.ggml_tensor * ptr
         if self.inputs.room() < 1:
             raise GraphFull
@@ -196,7 +242,16 @@ cdef class Graph:
         self.constants.clear()
 
     cpdef Tensor keep(self, Tensor t):
-        """Return a copy of t whose memory nothing else uses, to be read after computing."""
+        """Return a copy of t whose memory nothing else uses, to be read after computing.
+
+        Parameters
+        ----------
+        t : Tensor
+
+        Returns
+        -------
+        Tensor
+        """
         cdef Tensor kept
         if self.inputs.room() < 1:
             raise GraphFull
@@ -207,20 +262,47 @@ cdef class Graph:
         return kept
 
     def constant(self, array):
-        """Return a tensor that always holds the values of a float32 or int32 NumPy array."""
+        """Return a tensor that always holds the values of a float32 or int32 NumPy array.
+
+        Parameters
+        ----------
+        array : numpy.ndarray of float32 or int32
+
+        Returns
+        -------
+        Tensor
+        """
         t = self.input(array.shape, array.dtype.name, "constant")
         self.constants.append((t, array.tobytes()))
         return t
 
     def zeros(self, shape):
-        """Return a tensor of zeros, the same one for a shape at every call."""
+        """Return a tensor of zeros, the same one for a shape at every call.
+
+        Parameters
+        ----------
+        shape : tuple of int
+
+        Returns
+        -------
+        Tensor
+        """
         shape = tuple(shape)
         if shape not in self.zero_tensors:
             self.zero_tensors[shape] = self.input(shape, name="zeros")
         return self.zero_tensors[shape]
 
     def current(self, Variable variable):
-        """Return the tensor of a variable's value at this point: updated, or its weight."""
+        """Return the tensor of a variable's value at this point: updated, or its weight.
+
+        Parameters
+        ----------
+        variable : Variable
+
+        Returns
+        -------
+        Tensor
+        """
         bound = self.bindings.get(variable, variable)
         for other, t in reversed(self.updates):
             if other is bound:
@@ -247,6 +329,10 @@ cdef class Graph:
         self.awaited = done
         self.updates.append((self.bindings.get(variable, variable), kept))
 
+    cpdef bint carries(self, str name) except -1:
+        """Whether a function is left to kernels: one of the carriers' rules of lowering."""
+        return self.fused and _lowering.on(name)
+
     cdef int lower(self) except -1:
         """Rewrite the nodes to kernels, once the graph is complete."""
         self.lowered = _lowering.lower(self.compute.ptr, self.inputs.ptr, self.carriers)
@@ -261,14 +347,24 @@ cdef class Graph:
         """
         self.owners = list(self.aliases) + [self.bindings.get(v, v) for v in self.aliases]
         self.owners += [v for v, _ in self.updates]
-        for held in (self.aliases, self.masks, self.penalties, self.zero_tensors, self.updates,
-                     self.milestones):
+        for held in (self.aliases, self.masks, self.penalties, self.zero_tensors, self.updates):
             held.clear()
         self.awaited = self.taps = None
         return 0
 
     def mask(self, shape, double rate):
-        """Make an input that holds a fresh inverted-dropout mask at every step."""
+        """Make an input that holds a fresh inverted-dropout mask at every step.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        rate : float
+            In [0, 1): the share of elements that are 0.
+
+        Returns
+        -------
+        Tensor
+        """
         t = self.input(shape, name="dropout_mask")
         self.masks.append((t, rate))
         return t
@@ -351,7 +447,28 @@ def _axis(axis, int ndim, str name="axis"):
 # ---- shape --------------------------------------------------------------------------------
 
 def reshape(x, shape):
-    """Give the elements, in row-major order, another shape; one size may be -1."""
+    """Give the elements, in row-major order, another shape; one size may be -1.
+
+    Parameters
+    ----------
+    x : Tensor
+    shape : tuple of int
+
+    Returns
+    -------
+    Tensor of that shape
+
+    Raises
+    ------
+    ValueError
+        It has another number of elements, or more than four axes.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: ops.reshape(x, (1, 2, 2)), [[1.0, 2.0, 3.0, 4.0]]).tolist()
+    [[[1.0, 2.0], [3.0, 4.0]]]
+    """
     cdef Tensor a = _contiguous(_tensor(x))
     size = math.prod(a.shape)
     shape = list(shape)
@@ -376,7 +493,29 @@ cdef Tensor _reshaped(Tensor a, tuple shape):
 
 
 def transpose(x, axes):
-    """Put the axes in another order, as ``numpy.transpose`` does."""
+    """Put the axes in another order, as ``numpy.transpose`` does.
+
+    Parameters
+    ----------
+    x : Tensor
+    axes : tuple of int
+        Which axis of x comes where.
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    ValueError
+        ``axes`` is not an order of all axes.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: ops.transpose(x, (0, 2, 1)), [[[1.0, 2.0]]]).tolist()
+    [[[1.0], [2.0]]]
+    """
     cdef Tensor a = _tensor(x)
     cdef int n = len(a.shape)
     cdef int i

@@ -48,7 +48,7 @@ cdef extern from "gemm.h" nogil:
 cdef extern from "steps.h" nogil:
     ctypedef struct pg_step_params:
         int rule, nesterov, centered
-        float lr, beta1, beta2, eps, weight_decay, h1, h2, momentum, rho, grad_scale
+        float lr, beta1, beta2, eps, weight_decay, h1, h2, momentum, rho, grad_scale, clip
     enum:
         PG_STEP_SGD
         PG_STEP_MOMENTUM
@@ -193,11 +193,14 @@ cdef extern from "gather.h" nogil:
 
 cdef extern from "attention.h" nogil:
     ctypedef struct pg_attention:
-        pg_int batch, heads, tq, tk, d
-        pg_int q_batch, q_head, q_row, kv_batch, kv_head, kv_row, o_batch, o_head, o_row
+        pg_int batch, heads, tq, tk, d, dv
+        pg_int q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row
+        pg_int o_batch, o_head, o_row
         float scale
         int causal
-        const int32_t *lengths
+        pg_int past
+        const float *sees
+        pg_int sees_batch, sees_row
     int pg_attention_forward(const pg_attention *a, const float *q, const float *k, const float *v,
                              float *out, float *probs)
     int pg_attention_backward(const pg_attention *a, const float *q, const float *k, const float *v,

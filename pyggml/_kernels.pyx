@@ -194,6 +194,7 @@ cdef pg_step_params step_params(str rule, dict options):
     p.momentum = options.get("momentum", 0.0)
     p.rho = options.get("rho", 0.9)
     p.grad_scale = options.get("grad_scale", 1.0)
+    p.clip = options.get("clip", 0.0)
     return p
 
 
@@ -426,27 +427,37 @@ def gather_rows_backward(ids, dy, dtable):
                                   fp(dtable)))
 
 
-cdef pg_attention attention_of(q, k, float scale, int causal, lengths):
+cdef pg_attention attention_of(q, k, v, float scale, int causal, sees):
     cdef pg_attention a
     a.batch, a.heads, a.tq, a.d = q.shape
-    a.tk = k.shape[2]
-    a.q_row = a.kv_row = a.o_row = a.d
-    a.q_head = a.o_head = a.tq * a.d
-    a.kv_head = a.tk * a.d
-    a.q_batch = a.o_batch = a.heads * a.q_head
-    a.kv_batch = a.heads * a.kv_head
+    a.tk, a.dv = v.shape[2:]
+    a.q_row = a.k_row = a.d
+    a.v_row = a.o_row = a.dv
+    a.q_head = a.tq * a.d
+    a.k_head = a.tk * a.d
+    a.v_head = a.tk * a.dv
+    a.o_head = a.tq * a.dv
+    a.q_batch = a.heads * a.q_head
+    a.k_batch = a.heads * a.k_head
+    a.v_batch = a.heads * a.v_head
+    a.o_batch = a.heads * a.o_head
     a.scale = scale
     a.causal = causal
-    a.lengths = ip(lengths)
+    a.past = a.tk - a.tq
+    a.sees = fp(sees)
+    a.sees_batch = a.sees_row = 0
+    if sees is not None:  # (batch or 1, tq or 1, tk)
+        a.sees_row = a.tk if sees.shape[1] > 1 else 0
+        a.sees_batch = sees.shape[1] * a.tk if sees.shape[0] > 1 else 0
     return a
 
 
-def attention_forward(q, k, v, out, probs, float scale, int causal=0, lengths=None):
-    cdef pg_attention a = attention_of(q, k, scale, causal, lengths)
+def attention_forward(q, k, v, out, probs, float scale, int causal=0, sees=None):
+    cdef pg_attention a = attention_of(q, k, v, scale, causal, sees)
     check(pg_attention_forward(&a, fp(q), fp(k), fp(v), fp(out), fp(probs)))
 
 
-def attention_backward(q, k, v, probs, dout, dq, dk, dv, float scale, int causal=0, lengths=None):
-    cdef pg_attention a = attention_of(q, k, scale, causal, lengths)
+def attention_backward(q, k, v, probs, dout, dq, dk, dv, float scale, int causal=0):
+    cdef pg_attention a = attention_of(q, k, v, scale, causal, None)
     check(pg_attention_backward(&a, fp(q), fp(k), fp(v), fp(probs), fp(dout), fp(dq), fp(dk),
                                 fp(dv)))

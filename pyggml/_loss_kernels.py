@@ -53,5 +53,11 @@ def fuse(kernel, loss, label, source, weight, mask, scale):
     if mask == "elements" and loss.per_row:
         # Kernels of rows weight rows; an element's weight may as well stand in its label.
         label, weight = ops.multiply(label, weight), None
+    by_row = mask == "rows"
+    if by_row and len(source.shape) == 1:
+        by_row = False  # an element is a row of the batch
+    elif by_row:
+        # A kernel's rows are those of the last axis: all of a sample's get its weight.
+        weight = ops.broadcast_to(weight, (*source.shape[:-1], 1))
     name, parameters = kernel
-    return fused_loss(source, label, weight, LOSSES[name], parameters, scale, mask == "rows")
+    return fused_loss(source, label, weight, LOSSES[name], parameters, scale, by_row)

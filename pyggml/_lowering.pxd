@@ -1,7 +1,7 @@
 from libc.stdint cimport uint64_t
 
 from pyggml cimport _ggml
-from pyggml._kernels cimport pg_conv, pg_pool2d, pg_rng, pg_rnn
+from pyggml._kernels cimport pg_attention, pg_conv, pg_pool2d, pg_rng, pg_rnn
 
 cdef extern from "lowering/lowering.h" nogil:
     enum:
@@ -15,6 +15,7 @@ cdef extern from "lowering/lowering.h" nogil:
         pg_pool2d pool
         pg_rnn rnn
         pg_norm norm
+        pg_attention attention
     struct pg_function:
         int n_inputs
         _ggml.ggml_tensor * inputs[6]
@@ -40,6 +41,20 @@ cdef extern from "lowering/lowering.h" nogil:
     struct pg_lowered:
         pass
 
+cdef extern from "lowering/stepper.h" nogil:
+    struct pg_stepped:
+        Py_ssize_t n
+        float * w
+        const float * g
+        const float * params
+        float * state[3]
+    struct pg_stepper:
+        int rule
+        int clip
+        double limit
+        double scale
+        int n
+
 
 cdef class Carriers:
     cdef pg_carrier * items
@@ -63,6 +78,15 @@ cdef class Lowered:
     cdef int check(self) except -1
 
 
+cdef class Stepper:
+    cdef pg_stepper data
+    cdef readonly tuple clip
+    cdef int set_clip(self, tuple clip) except -1
+    cdef int take(self, _ggml.ggml_tensor * t) except -1
+    cdef void begin(self) noexcept nogil
+    cdef void step(self, const pg_stepped * t) noexcept nogil
+
+
 cdef class _Function:
     cdef pg_function data
 
@@ -81,3 +105,5 @@ cdef int fill_mask(float * mask, Py_ssize_t n, double rate, uint64_t seed, uint6
                    unsigned int stream) noexcept nogil
 cdef int make_function(pg_function * f, str kind) except -1
 cdef size_t rnn_floats(const pg_rnn * r) noexcept nogil
+cdef size_t attention_floats(const pg_attention * a) noexcept nogil
+cpdef bint on(str rule) except -1

@@ -1,22 +1,39 @@
 # cython: language_level=3
 """From ggml's nodes to kernels of our own on the CPU.
 
-``PYGGML_LOWERING=0`` in the environment leaves every graph as ggml computes it.
+``PYGGML_LOWERING=0`` in the environment leaves every graph as ggml computes it;
+``PYGGML_LOWERING=-conv,-update`` leaves out some of the rules, whose names are in RULES.
 """
 
 import os
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from pyggml cimport _ggml, _kernels
 from pyggml._kernels cimport (
-    PG_ENOMEM, PG_OK, pg_dropout_mask, pg_ftz_enter, pg_ftz_leave, pg_init, pg_isa_name, pg_rng,
-    pg_rnn, pg_set_num_threads)
+    PG_ENOMEM, PG_OK, pg_attention, pg_dropout_mask, pg_ftz_enter, pg_ftz_leave, pg_init,
+    pg_isa_name, pg_rng, pg_rnn, pg_set_num_threads)
 
 cdef extern from "lowering/lowering.h" nogil:
     enum:
+        PG_RULE_MATMUL
+        PG_RULE_FUSE
+        PG_RULE_STEP
+        PG_RULE_BIAS
+        PG_RULE_UPDATE
+        PG_RULE_SOFTMAX
+        PG_RULE_ACTIVATION
+        PG_RULE_DROPOUT
+        PG_RULE_LOSS
+        PG_RULE_CONV
+        PG_RULE_POOL
+        PG_RULE_GATHER
+        PG_RULE_LAYER_NORM
+        PG_RULE_BATCH_NORM
+        PG_RULE_RNN
+        PG_RULE_ATTENTION
         PG_RULE_ALL
         PG_CARRY_ACTIVATION
         PG_CARRY_DROPOUT
@@ -27,6 +44,7 @@ cdef extern from "lowering/lowering.h" nogil:
     void pg_lowered_free(pg_lowered * lowered)
     int pg_lowered_status(pg_lowered * lowered)
     int pg_lowered_count(const pg_lowered * lowered)
+    int pg_lowered_dead(const pg_lowered * lowered)
 
 cdef extern from "lowering/functions.h" nogil:
     void pg_function_conv(pg_function * f)
@@ -38,6 +56,20 @@ cdef extern from "lowering/functions.h" nogil:
     void pg_function_batch_norm_fixed(pg_function * f)
     void pg_function_rnn(pg_function * f)
     size_t pg_function_rnn_floats(const pg_rnn * r)
+    void pg_function_attention(pg_function * f)
+    size_t pg_function_attention_floats(const pg_attention * a)
+
+cdef extern from "lowering/stepper.h" nogil:
+    enum:
+        PG_CLIP_NONE
+        PG_CLIP_VALUE
+        PG_CLIP_NORM
+        PG_CLIP_GLOBAL
+    int pg_stepper_init(pg_stepper * s, int n)
+    void pg_stepper_free(pg_stepper * s)
+    void pg_stepper_begin(pg_stepper * s)
+    void pg_stepper_step(pg_stepper * s, const pg_stepped * t)
+    void pg_node_stepper(_ggml.ggml_tensor * dst, int ith, int nth, void * stepper)
 
 cdef extern from "pool.h" nogil:
     int PG_MAX_THREADS
@@ -79,11 +111,52 @@ ACTIVATIONS = {
     "mish": <int>_kernels.PG_ACT_MISH,
     "exponential": <int>_kernels.PG_ACT_EXPONENTIAL,
 }
+STEPS = {
+    "sgd": <int>_kernels.PG_STEP_SGD,
+    "momentum": <int>_kernels.PG_STEP_MOMENTUM,
+    "adamw": <int>_kernels.PG_STEP_ADAM,
+    "rmsprop": <int>_kernels.PG_STEP_RMSPROP,
+    "adagrad": <int>_kernels.PG_STEP_ADAGRAD,
+    "lion": <int>_kernels.PG_STEP_LION,
+}
+CLIPS = {
+    None: <int>PG_CLIP_NONE,
+    "value": <int>PG_CLIP_VALUE,
+    "norm": <int>PG_CLIP_NORM,
+    "global": <int>PG_CLIP_GLOBAL,
+}
+
+# What may be left out: rewriting of ggml's nodes, and the functions that layers leave to kernels.
+RULES = {
+    "matmul": <int>PG_RULE_MATMUL,
+    "fuse": <int>PG_RULE_FUSE,
+    "step": <int>PG_RULE_STEP,
+    "bias": <int>PG_RULE_BIAS,
+    "update": <int>PG_RULE_UPDATE,
+    "softmax": <int>PG_RULE_SOFTMAX,
+    "activation": <int>PG_RULE_ACTIVATION,
+    "dropout": <int>PG_RULE_DROPOUT,
+    "loss": <int>PG_RULE_LOSS,
+    "conv": <int>PG_RULE_CONV,
+    "pool": <int>PG_RULE_POOL,
+    "gather": <int>PG_RULE_GATHER,
+    "layer_norm": <int>PG_RULE_LAYER_NORM,
+    "batch_norm": <int>PG_RULE_BATCH_NORM,
+    "rnn": <int>PG_RULE_RNN,
+    "attention": <int>PG_RULE_ATTENTION,
+}
 
 pg_init()
 
 cdef int _rules = PG_RULE_ALL
-cdef bint _enabled = os.environ.get("PYGGML_LOWERING", "1") != "0"
+cdef bint _enabled = True
+cdef long _kernels_called = 0
+cdef long _left_out = 0
+
+
+def rewritten():
+    """How many nodes of this process became calls of kernels so far, and how many were left out."""
+    return _kernels_called, _left_out
 
 
 def enabled():
@@ -91,11 +164,43 @@ def enabled():
     return _enabled
 
 
-def set_enabled(bint value, int rules=PG_RULE_ALL):
-    """Switch lowering, or some of its rules, for graphs that are made from now on. For tests."""
+cpdef bint on(str rule) except -1:
+    """Whether graphs are lowered by a rule."""
+    return _enabled and (_rules & <int>RULES[rule]) != 0
+
+
+def set_enabled(bint value):
+    """Switch lowering, with all of its rules, for graphs that are made from now on. For tests."""
+    configure("1" if value else "0")
+
+
+def configure(str setting):
+    """Switch lowering for graphs that are made from now on.
+
+    Parameters
+    ----------
+    setting : str
+        As in PYGGML_LOWERING: "0", "1", or names of RULES to leave out, as in "-conv,-update".
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
     global _enabled, _rules
-    _enabled = value
+    cdef int rules = PG_RULE_ALL
+    if setting not in ("", "0", "1"):
+        for word in setting.split(","):
+            name = word.strip()
+            if not name.startswith("-") or name[1:] not in RULES:
+                raise ValueError(f"PYGGML_LOWERING must be 0, 1 or rules to leave out, as in "
+                                 f"-conv,-update, of {', '.join(RULES)}; got {setting!r}")
+            rules &= ~<int>RULES[name[1:]]
+    _enabled = setting != "0"
     _rules = rules
+
+
+configure(os.environ.get("PYGGML_LOWERING", "1"))
 
 
 def isa():
@@ -192,16 +297,69 @@ cdef class Carriers:
                 self.items[i].rng.step = step
 
 
+cdef class Stepper:
+    """The step of an optimizer on several weights, with the clipping of their gradients.
+
+    Parameters
+    ----------
+    rule : str
+        One of STEPS.
+    clip : tuple of str or None, float
+        What is clipped, one of CLIPS, and the limit.
+    n : int
+        How many weights.
+    """
+
+    def __cinit__(self, str rule, tuple clip, int n):
+        if rule not in STEPS:
+            raise ValueError(f"unknown step rule {rule!r}; known are {', '.join(STEPS)}")
+        self.data.rule = STEPS[rule]
+        self.data.scale = 1.0
+        self.set_clip(clip)
+        if pg_stepper_init(&self.data, n) != PG_OK:
+            raise MemoryError
+
+    def __dealloc__(self):
+        pg_stepper_free(&self.data)
+
+    cdef int set_clip(self, tuple clip) except -1:
+        kind, limit = clip
+        self.data.clip = CLIPS[kind]
+        self.data.limit = limit
+        self.clip = clip
+        return 0
+
+    cdef int take(self, _ggml.ggml_tensor * t) except -1:
+        """Let a node, whose sources are weight, gradient, parameters and states, step."""
+        cdef _ggml.ggml_init_params params
+        cdef _ggml.ggml_context * scratch
+        cdef _ggml.ggml_tensor * model
+        params.mem_size = 2 * _ggml.ggml_tensor_overhead()
+        params.mem_buffer = NULL
+        params.no_alloc = True
+        scratch = _ggml.ggml_init(params)
+        if scratch is NULL:
+            raise MemoryError
+        model = _ggml.ggml_custom_4d(scratch, _ggml.GGML_TYPE_F32, 1, 1, 1, 1, NULL, 0,
+                                     pg_node_stepper, _ggml.GGML_N_TASKS_MAX, &self.data)
+        t.op = _ggml.GGML_OP_CUSTOM
+        memcpy(t.op_params, model.op_params, sizeof(t.op_params))
+        _ggml.ggml_free(scratch)
+        return 0
+
+    cdef void begin(self) noexcept nogil:
+        """Call before the first weight of every step."""
+        pg_stepper_begin(&self.data)
+
+    cdef void step(self, const pg_stepped * t) noexcept nogil:
+        pg_stepper_step(&self.data, t)
+
+
 cdef class Lowered:
     """What the custom nodes of a graph refer to."""
 
     def __cinit__(self):
         self.ptr = NULL
-
-    @property
-    def count(self):
-        """Number of nodes that were rewritten."""
-        return 0 if self.ptr is NULL else pg_lowered_count(self.ptr)
 
     cdef int check(self) except -1:
         """Raise what a kernel could not do in the last computation."""
@@ -222,6 +380,7 @@ cdef class Lowered:
 
 cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carriers carriers):
     """Rewrite the nodes of a graph; keep the result as long as the graph."""
+    global _kernels_called, _left_out
     cdef Lowered lowered = Lowered()
     lowered.carriers = carriers
     if not _enabled:
@@ -229,6 +388,8 @@ cdef Lowered lower(_ggml.ggml_context * compute, _ggml.ggml_context * kept, Carr
     lowered.ptr = pg_lower(compute, kept, carriers.items, carriers.count, _rules)
     if lowered.ptr is NULL:
         raise MemoryError("no memory to lower a graph")
+    _kernels_called += pg_lowered_count(lowered.ptr)
+    _left_out += pg_lowered_dead(lowered.ptr)
     return lowered
 
 
@@ -285,6 +446,8 @@ cdef int make_function(pg_function * f, str kind) except -1:
         pg_function_batch_norm_fixed(f)
     elif kind == "rnn":
         pg_function_rnn(f)
+    elif kind == "attention":
+        pg_function_attention(f)
     else:
         raise ValueError(f"no kernel computes {kind!r}")
     return 0
@@ -293,3 +456,8 @@ cdef int make_function(pg_function * f, str kind) except -1:
 cdef size_t rnn_floats(const pg_rnn * r) noexcept nogil:
     """How many floats a recurrent layer leaves for its backward pass."""
     return pg_function_rnn_floats(r)
+
+
+cdef size_t attention_floats(const pg_attention * a) noexcept nogil:
+    """How many floats attention leaves for its backward pass."""
+    return pg_function_attention_floats(a)

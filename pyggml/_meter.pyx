@@ -5,6 +5,7 @@ import numpy as np
 
 cimport cython
 from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 cimport numpy as cnp
@@ -15,6 +16,7 @@ from pyggml._graph cimport Tensor
 
 cnp.import_array()
 
+cdef int64_t _unlimited = 1 << 62
 # Metrics are computed for so many rows at once, or for so many numbers if that is less.
 cdef int64_t _rows_kept = 1024
 cdef int64_t _numbers_kept = 1 << 20
@@ -24,20 +26,16 @@ cdef int64_t _numbers_kept = 1 << 20
 cdef class _Kept:
     """Predictions of one output, gathered over several batches."""
 
-    cdef int index
-    cdef object activation
-    cdef cnp.ndarray rows
-    cdef int64_t row_size
-    cdef tuple row_shape
-
-    def __init__(self, int index, Tensor t, activation, int64_t capacity):
+    def __init__(self, int index, tuple row_shape, int64_t capacity):
         self.index = index
-        self.activation = activation
-        self.row_shape = tuple(t.shape[1:])
+        self.activation = None
+        self.row_shape = row_shape
         self.row_size = 1
-        for n in self.row_shape:
+        for n in row_shape:
             self.row_size *= n
-        self.rows = np.empty((capacity,) + self.row_shape, np.float32)
+        self.rows = np.empty((capacity,) + row_shape, np.float32)
+        self.target = <float *>cnp.PyArray_DATA(self.rows)
+        self.source = NULL
 
 
 @cython.final
@@ -49,20 +47,20 @@ cdef class Meter:
     criterion : Criterion
     metrics : list of (int, str, Metric)
         Output index, name in the logs, metric.
+
+    Notes
+    -----
+    Which rows a metric gets together depends on the batches alone, never on when somebody looks
+    at :meth:`shown`: its sums are the same to the last bit in every run.
     """
 
-    cdef object criterion
-    cdef list metrics
-    cdef list used
-    cdef list kept
-    cdef list segments
-    cdef list parts
-    cdef list divisors
-    cdef double total
-    cdef int64_t capacity
-    cdef int64_t filled
-    cdef readonly int64_t rows
-    cdef readonly int64_t batches
+    def __cinit__(self, criterion, list metrics):
+        cdef int n = len(criterion.losses)
+        self.n_parts = n if n > 1 else 0
+        self.parts = <_Part *>calloc(n, sizeof(_Part))
+        self.keeps = <void **>calloc(max(1, len(metrics)), sizeof(void *))
+        if self.parts is NULL or self.keeps is NULL:
+            raise MemoryError
 
     def __init__(self, criterion, list metrics):
         self.criterion = criterion
@@ -72,16 +70,62 @@ cdef class Meter:
         self.capacity = 0
         self.reset()
 
+    def __dealloc__(self):
+        free(self.parts)
+        free(self.keeps)
+
     def reset(self):
         """Begin an epoch."""
-        n = len(self.criterion.losses)
+        cdef int i
         self.total = 0.0
         self.rows = self.batches = self.filled = 0
-        self.parts = [0.0] * n
-        self.divisors = [0] * n
+        self.flushed = False
+        for i in range(self.n_parts):
+            self.parts[i].total = 0.0
+            self.parts[i].divisor = 0
         self.segments = []
         for _, _, metric in self.metrics:
             metric.reset()
+
+    cdef int64_t follow(self, built, int64_t n) except -1:
+        """Make ready to :meth:`take` batches of n rows; return how many there is room for.
+
+        ``built`` is the Built of the graph that computes them.
+        """
+        cdef _Kept kept
+        cdef Tensor t
+        cdef int i
+        for i in range(self.n_parts):
+            t = built.parts[i]
+            self.parts[i].source = <const float *>t.ptr.data
+            self.parts[i].n = built.divisors[i]
+        if not self.used:
+            return _unlimited
+        if self.filled + n > self.capacity:
+            self.flush()
+            if n > self.capacity:
+                self._make_room(built, n)
+        self.n_keeps = len(self.kept)
+        for i in range(self.n_keeps):
+            kept = self.kept[i]
+            t, kept.activation = built.predictions[kept.index]
+            kept.source = <const float *>t.ptr.data
+            self.keeps[i] = <void *>kept
+        return (self.capacity - self.filled) // n
+
+    cdef void take(self, double loss, int64_t n) noexcept nogil:
+        """Take in what was just computed."""
+        cdef int i
+        self.rows += n
+        self.batches += 1
+        self.total += loss * n
+        for i in range(self.n_parts):
+            self.parts[i].total += <double>self.parts[i].source[0] * self.parts[i].n
+            self.parts[i].divisor += self.parts[i].n
+        if self.n_keeps:
+            for i in range(self.n_keeps):
+                _keep(<_Kept>self.keeps[i], self.filled, n)
+            self.filled += n
 
     def add(self, double loss, built, Feed feed, order, int64_t start, int64_t n, bint keep):
         """Take in a batch that was just computed.
@@ -97,31 +141,15 @@ cdef class Meter:
         keep : bool
             Whether the feed's arrays stay as they are until the end of the epoch.
         """
-        cdef Tensor t
-        cdef int i
-        self.rows += n
-        self.batches += 1
-        self.total += loss * n
-        if len(self.parts) > 1:
-            for i in range(len(self.parts)):
-                t = built.parts[i]
-                self.parts[i] += <double>(<float *>t.ptr.data)[0] * built.divisors[i]
-                self.divisors[i] += built.divisors[i]
-        if self.used:
-            self._keep(built, feed, order, start, n, keep)
+        self.follow(built, n)
+        self.take(loss, n)
+        self.note(feed, order, start, n, keep)
 
-    cdef int _keep(self, built, Feed feed, order, int64_t start, int64_t n, bint keep) except -1:
+    cdef int note(self, Feed feed, order, int64_t start, int64_t n, bint keep) except -1:
+        """Remember which rows' labels and weights belong to the predictions just taken in."""
         cdef _Kept kept
-        cdef Tensor t
-        if self.filled + n > self.capacity:
-            self.flush()
-            if n > self.capacity:
-                self._make_room(built, n)
-        for kept in self.kept:
-            t = built.predictions[kept.index][0]
-            memcpy(<float *>cnp.PyArray_DATA(kept.rows) + self.filled * kept.row_size,
-                   t.ptr.data, n * kept.row_size * sizeof(float))
-        self.filled += n
+        if not self.used or n == 0:
+            return 0
         if not keep:
             # The source may use the same arrays again for the next batch.
             self.segments.append([
@@ -148,9 +176,25 @@ cdef class Meter:
                 size *= m
             widest = max(widest, size)
         self.capacity = max(n, min(_rows_kept, _numbers_kept // widest))
-        self.kept = [_Kept(i, built.predictions[i][0], built.predictions[i][1], self.capacity)
-                     for i in self.used]
+        self.kept = []
+        for i in self.used:
+            t = built.predictions[i][0]
+            self.kept.append(_Kept(i, tuple(t.shape[1:]), self.capacity))
         return 0
+
+    cdef tuple _truth(self, int position):
+        """Labels and weights of one output for what is gathered."""
+        cdef _Kept kept = self.kept[position]
+        pairs = []
+        for segment in self.segments:
+            if type(segment) is tuple:
+                feed, order, start, n = segment
+                pairs.append((feed.labels(kept.index, order, start, n),
+                              feed.weights(kept.index, order, start, n)))
+            else:
+                pairs.append(segment[position])
+        y_true = pairs[0][0] if len(pairs) == 1 else np.concatenate([y for y, _ in pairs])
+        return y_true, _joined(pairs)
 
     cdef int flush(self) except -1:
         """Hand what was gathered to the metrics."""
@@ -159,22 +203,14 @@ cdef class Meter:
             return 0
         given = {}
         for position, kept in enumerate(self.kept):
-            pairs = []
-            for segment in self.segments:
-                if type(segment) is tuple:
-                    feed, order, start, n = segment
-                    pairs.append((feed.labels(kept.index, order, start, n),
-                                  feed.weights(kept.index, order, start, n)))
-                else:
-                    pairs.append(segment[position])
-            y_true = pairs[0][0] if len(pairs) == 1 else np.concatenate([y for y, _ in pairs])
-            weights = _joined(pairs)
+            y_true, weights = self._truth(position)
             y_pred = _activate.apply[kept.activation](kept.rows[:self.filled])
             if y_true.ndim == y_pred.ndim - 1 and y_pred.shape[-1] == 1:
                 y_true = y_true[..., np.newaxis]
             given[kept.index] = (y_true, y_pred, weights)
         self.segments = []
         self.filled = 0
+        self.flushed = True
         for i, _, metric in self.metrics:
             metric.update(*given[i])
         return 0
@@ -182,20 +218,75 @@ cdef class Meter:
     def logs(self):
         """Return the means over all rows so far, by name: loss, losses of outputs, metrics."""
         self.flush()
-        logs = {"loss": self.total / self.rows if self.rows else 0.0}
-        if len(self.parts) > 1:
-            for name, part, n in zip(self.criterion.log_names, self.parts, self.divisors,
-                                     strict=True):
-                logs[f"{name}_loss"] = part / n if n else 0.0
-        for _, name, metric in self.metrics:
-            logs[name] = metric.result()
+        return self._means(True)
+
+    def shown(self):
+        """Return the same for a display: metrics lack the rows that they have not got yet."""
+        return self._means(self.flushed)
+
+    cdef dict _means(self, bint metrics):
+        cdef int i
+        logs = {"loss": self.loss}
+        for i in range(self.n_parts):
+            part = self.parts[i]
+            logs[f"{self.criterion.log_names[i]}_loss"] = (
+                part.total / part.divisor if part.divisor else 0.0)
+        if metrics:
+            for _, name, metric in self.metrics:
+                logs[name] = metric.result()
         return logs
+
+    def get_state(self):
+        """Return all that the rest of the epoch adds to, as checkpoints take it."""
+        cdef _Kept kept
+        gathered = []
+        if self.filled:
+            for position, kept in enumerate(self.kept):
+                gathered.append((kept.rows[:self.filled].copy(), *self._truth(position)))
+        return {
+            "total": self.total, "rows": self.rows, "batches": self.batches,
+            "parts": [(self.parts[i].total, self.parts[i].divisor) for i in range(self.n_parts)],
+            "metrics": [_metric_state(metric) for _, _, metric in self.metrics],
+            "capacity": self.capacity, "flushed": self.flushed, "gathered": gathered,
+        }
+
+    def set_state(self, state):
+        """Go on where :meth:`get_state` was called.
+
+        Raises
+        ------
+        ValueError
+            It is of other outputs or metrics.
+        """
+        cdef _Kept kept
+        cdef int64_t filled = 0
+        if len(state["parts"]) != self.n_parts or len(state["metrics"]) != len(self.metrics) \
+                or len(state["gathered"]) not in (0, len(self.used)):
+            raise ValueError("the sums of the epoch are of other outputs or metrics")
+        self.reset()
+        self.total, self.rows, self.batches = state["total"], state["rows"], state["batches"]
+        self.flushed = state["flushed"]
+        for i, (total, divisor) in enumerate(state["parts"]):
+            self.parts[i].total, self.parts[i].divisor = total, divisor
+        for (_, _, metric), saved in zip(self.metrics, state["metrics"]):
+            _set_metric_state(metric, saved)
+        if not state["gathered"]:
+            return
+        self.capacity = state["capacity"]
+        self.kept = []
+        for index, (rows, _, _) in zip(self.used, state["gathered"]):
+            filled = len(rows)
+            kept = _Kept(index, rows.shape[1:], self.capacity)
+            kept.rows[:filled] = rows
+            self.kept.append(kept)
+        self.filled = filled
+        self.segments = [[(labels, weights) for _, labels, weights in state["gathered"]]]
 
     @property
     def names(self):
         """Names of what :meth:`logs` returns."""
         names = ["loss"]
-        if len(self.parts) > 1:
+        if self.n_parts:
             names += [f"{name}_loss" for name in self.criterion.log_names]
         return names + [name for _, name, _ in self.metrics]
 
@@ -203,6 +294,25 @@ cdef class Meter:
     def loss(self):
         """Mean loss so far."""
         return self.total / self.rows if self.rows else 0.0
+
+
+cdef void _keep(_Kept kept, int64_t at, int64_t n) noexcept nogil:
+    memcpy(kept.target + at * kept.row_size, kept.source, n * kept.row_size * sizeof(float))
+
+
+def _metric_state(metric):
+    """What a metric has added up: all that is not an argument of its constructor."""
+    if hasattr(metric, "get_state"):
+        return metric.get_state()
+    fixed = {"name", *metric.get_config()}
+    return {key: value for key, value in vars(metric).items() if key not in fixed}
+
+
+def _set_metric_state(metric, state):
+    if hasattr(metric, "set_state"):
+        metric.set_state(state)
+    else:
+        vars(metric).update(state)
 
 
 cdef _copied(array):

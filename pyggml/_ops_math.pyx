@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Arithmetic with broadcasting, functions of one tensor, reductions and matrix products."""
+"""Arithmetic with broadcasting, reductions and matrix products."""
 
 import math
 
@@ -9,7 +9,6 @@ from pyggml cimport _ggml
 from pyggml._graph cimport Tensor, _contiguous, _real
 from pyggml._variable cimport Variable
 
-from pyggml._fused import fused_activation
 from pyggml._graph import _axis, reshape, transpose
 
 
@@ -81,7 +80,23 @@ cdef bint _is_number(x):
 
 
 def affine(x, double scale=1.0, double offset=0.0):
-    """Return ``scale * x + offset`` for numbers ``scale`` and ``offset``."""
+    """Return ``scale * x + offset`` for numbers ``scale`` and ``offset``.
+
+    Parameters
+    ----------
+    x : Tensor
+    scale, offset : float
+
+    Returns
+    -------
+    Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: ops.affine(x, 2.0, 1.0), [[1.0, 2.0]]).tolist()
+    [[3.0, 5.0]]
+    """
     cdef Tensor a = _contiguous(_real(x))
     a.graph.reserve(1)
     if offset == 0.0:
@@ -92,7 +107,27 @@ def affine(x, double scale=1.0, double offset=0.0):
 
 
 def add(x, y):
-    """Return ``x + y``, broadcast as NumPy does. Either may be a number."""
+    """Return ``x + y``, broadcast as NumPy does. Either may be a number.
+
+    Parameters
+    ----------
+    x, y : Tensor, or one of them a number or a weight
+
+    Returns
+    -------
+    Tensor of the shape that both are broadcast to
+
+    Raises
+    ------
+    ValueError
+        The shapes cannot be broadcast together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.add, [[1.0, 2.0]], [[3.0, 4.0]]).tolist()
+    [[4.0, 6.0]]
+    """
     if _is_number(y):
         return affine(x, 1.0, y)
     if _is_number(x):
@@ -101,7 +136,27 @@ def add(x, y):
 
 
 def subtract(x, y):
-    """Return ``x - y``, broadcast as NumPy does. Either may be a number."""
+    """Return ``x - y``, broadcast as NumPy does. Either may be a number.
+
+    Parameters
+    ----------
+    x, y : Tensor, or one of them a number or a weight
+
+    Returns
+    -------
+    Tensor of the shape that both are broadcast to
+
+    Raises
+    ------
+    ValueError
+        The shapes cannot be broadcast together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.subtract, [[1.0, 2.0]], [[3.0, 4.0]]).tolist()
+    [[-2.0, -2.0]]
+    """
     if _is_number(y):
         return affine(x, 1.0, -y)
     if _is_number(x):
@@ -110,7 +165,27 @@ def subtract(x, y):
 
 
 def multiply(x, y):
-    """Return ``x * y``, broadcast as NumPy does. Either may be a number."""
+    """Return ``x * y``, broadcast as NumPy does. Either may be a number.
+
+    Parameters
+    ----------
+    x, y : Tensor, or one of them a number or a weight
+
+    Returns
+    -------
+    Tensor of the shape that both are broadcast to
+
+    Raises
+    ------
+    ValueError
+        The shapes cannot be broadcast together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.multiply, [[1.0, 2.0]], [[3.0, 4.0]]).tolist()
+    [[3.0, 8.0]]
+    """
     if _is_number(y):
         return affine(x, y)
     if _is_number(x):
@@ -119,7 +194,27 @@ def multiply(x, y):
 
 
 def divide(x, y):
-    """Return ``x / y``, broadcast as NumPy does. Either may be a number."""
+    """Return ``x / y``, broadcast as NumPy does. Either may be a number.
+
+    Parameters
+    ----------
+    x, y : Tensor, or one of them a number or a weight
+
+    Returns
+    -------
+    Tensor of the shape that both are broadcast to
+
+    Raises
+    ------
+    ValueError
+        The shapes cannot be broadcast together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.divide, [[1.0, 2.0]], [[2.0, 4.0]]).tolist()
+    [[0.5, 0.5]]
+    """
     if _is_number(y):
         return affine(x, 1.0 / y)
     if _is_number(x):
@@ -127,150 +222,29 @@ def divide(x, y):
     return _binary(_DIVIDE, x, y)
 
 
-# ---- functions of one tensor --------------------------------------------------------------
-
-ctypedef _ggml.ggml_tensor * (*_unary_t)(_ggml.ggml_context *, _ggml.ggml_tensor *) noexcept nogil
-
-
-cdef Tensor _unary(_unary_t function, x):
-    cdef Tensor a = _contiguous(_real(x))
-    a.graph.reserve(1)
-    return a.graph.wrap(function(a.graph.compute.ptr, a.ptr), a.shape, a.requires_grad)
-
-
-cdef Tensor _named(Tensor result, str name, Tensor source):
-    result.made_by = name
-    result.made_from = source
-    return result
-
-
-def negative(x):
-    """Return ``-x``."""
-    return _unary(_ggml.ggml_neg, x)
-
-
-def absolute(x):
-    """Return ``|x|``; its gradient at 0 is 0."""
-    return _unary(_ggml.ggml_abs, x)
-
-
-def sign(x):
-    """Return -1, 0 or 1; without gradient."""
-    cdef Tensor result = _unary(_ggml.ggml_sgn, x)
-    result.requires_grad = False
-    return result
-
-
-def step(x):
-    """Return 1 where x > 0, else 0; without gradient."""
-    cdef Tensor result = _unary(_ggml.ggml_step, x)
-    result.requires_grad = False
-    return result
-
-
-def square(x):
-    """Return ``x * x``."""
-    return _unary(_ggml.ggml_sqr, x)
-
-
-def sqrt(x):
-    """Return the square root."""
-    return _unary(_ggml.ggml_sqrt, x)
-
-
-def log(x):
-    """Return the natural logarithm."""
-    return _unary(_ggml.ggml_log, x)
-
-
-def exp(x):
-    """Return the exponential."""
-    return _unary(_ggml.ggml_exp, x)
-
-
-def silu(x):
-    """Return ``x * sigmoid(x)``."""
-    if _real(x).graph.fused:
-        return fused_activation(x, "silu")
-    return _named(_unary(_ggml.ggml_silu, x), "silu", x)
-
-
-def sin(x):
-    """Return the sine of x in radians."""
-    return _unary(_ggml.ggml_sin, x)
-
-
-def cos(x):
-    """Return the cosine of x in radians."""
-    return _unary(_ggml.ggml_cos, x)
-
-
-def relu(x):
-    """Return ``max(x, 0)``; its gradient at 0 is 0."""
-    if _real(x).graph.fused:
-        return fused_activation(x, "relu")
-    # ggml's own turns a NaN into 0, where nobody sees it.
-    return _named(multiply(x, step(x)), "relu", x)
-
-
-def softplus(x):
-    """Return ``log(1 + exp(x))``, without overflow."""
-    if _real(x).graph.fused:
-        return fused_activation(x, "softplus")
-    # ggml's own loses the tail below -16, where 1 + exp(x) rounds to 1; it is below 1e-7 there.
-    return _unary(_ggml.ggml_softplus, x)
-
-
-def sigmoid(x):
-    """Return ``1 / (1 + exp(-x))``, without overflow."""
-    cdef Tensor a = _real(x)
-    if a.graph.fused:
-        return fused_activation(a, "sigmoid")
-    if a.requires_grad:  # SIGMOID has no backward pass in ggml: exp(-softplus(-x)) has
-        return _named(exp(negative(softplus(negative(a)))), "sigmoid", a)
-    return _named(_unary(_ggml.ggml_sigmoid, a), "sigmoid", a)
-
-
-def tanh(x):
-    """Return the hyperbolic tangent."""
-    cdef Tensor a = _real(x)
-    if a.graph.fused:
-        return fused_activation(a, "tanh")
-    if a.requires_grad:  # nor has TANH: 2 sigmoid(2 x) - 1
-        return _named(affine(sigmoid(affine(a, 2.0)), 2.0, -1.0), "tanh", a)
-    return _named(_unary(_ggml.ggml_tanh, a), "tanh", a)
-
-
-def softmax(x):
-    """Return ``exp(x) / sum(exp(x))`` along the last axis, without overflow."""
-    cdef Tensor a = _real(x)
-    return _named(_unary(_ggml.ggml_soft_max, a), "softmax", a)
-
-
-def max_last(x):
-    """Return the largest element along the last axis, which is kept with size 1."""
-    cdef Tensor a = _contiguous(_real(x))
-    cdef int64_t n = a.shape[-1]
-    a = reshape(a, (a.ptr.ne[1] * a.ptr.ne[2] * a.ptr.ne[3], n))
-    a.graph.reserve(1)
-    # POOL_2D is the one maximum that ggml can differentiate.
-    a = a.graph.wrap(
-        _ggml.ggml_pool_2d(a.graph.compute.ptr, a.ptr, _ggml.GGML_OP_POOL_MAX, <int>n, 1, <int>n,
-                           1, 0.0, 0.0),
-        (a.shape[0], 1), a.requires_grad)
-    return reshape(a, (<Tensor>x).shape[:-1] + (1,))
-
-
-def log_softmax(x):
-    """Return ``x - log(sum(exp(x)))`` along the last axis, without overflow."""
-    cdef Tensor a = _real(x)
-    shifted = subtract(a, max_last(a))
-    total = sum(exp(shifted), axis=-1, keepdims=True)
-    return _named(subtract(shifted, log(total)), "log_softmax", a)
-
-
 def broadcast_to(x, shape):
-    """Repeat along axes of size 1 until the tensor has ``shape``."""
+    """Repeat along axes of size 1 until the tensor has ``shape``.
+
+    Parameters
+    ----------
+    x : Tensor
+    shape : tuple of int
+
+    Returns
+    -------
+    Tensor of that shape
+
+    Raises
+    ------
+    ValueError
+        An axis that is not 1 has another size.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: ops.broadcast_to(x, (1, 3)), [[2.0]]).tolist()
+    [[2.0, 2.0, 2.0]]
+    """
     cdef Tensor a = _real(x)
     shape = tuple(shape)
     if _broadcast_shape(a.shape, shape) != shape:
@@ -283,10 +257,24 @@ def broadcast_to(x, shape):
 def sum(x, axis=None, keepdims=False):
     """Add up along an axis, along several, or (``axis=None``) everything.
 
+    Parameters
+    ----------
+    x : Tensor
+    axis : int or tuple of int, optional
+        By default all axes.
+    keepdims : bool
+        Whether the axes stay, with size 1.
+
     Returns
     -------
     Tensor
         Of shape ``(1,)`` where nothing is left.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: ops.sum(x, 1), [[1.0, 2.0]]).tolist()
+    [3.0]
     """
     cdef Tensor a = _contiguous(_real(x))
     cdef int n = len(a.shape)
@@ -312,7 +300,27 @@ def sum(x, axis=None, keepdims=False):
 
 
 def mean(x, axis=None, keepdims=False):
-    """Average along an axis, along several, or (``axis=None``) over everything."""
+    """Average along an axis, along several, or (``axis=None``) over everything.
+
+    Parameters
+    ----------
+    x : Tensor
+    axis : int or tuple of int, optional
+        By default all axes.
+    keepdims : bool
+        Whether the axes stay, with size 1.
+
+    Returns
+    -------
+    Tensor
+        Of shape ``(1,)`` where nothing is left.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: ops.mean(x, 1), [[1.0, 2.0]]).tolist()
+    [1.5]
+    """
     cdef Tensor a = _real(x)
     total = sum(a, axis, keepdims)
     return affine(total, math.prod((<Tensor>total).shape) / math.prod(a.shape))
@@ -330,6 +338,24 @@ def linear(x, kernel):
     Returns
     -------
     Tensor of shape (..., outputs)
+
+    Raises
+    ------
+    ValueError
+        The sizes do not fit.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import layers, ops
+    >>> class Project(layers.Layer):
+    ...     def build(self, input_shape):
+    ...         self.kernel = self.add_weight("kernel", (input_shape[-1], 2))
+    ...
+    ...     def call(self, x):
+    ...         return ops.linear(x, self.kernel)
+    >>> Project()(pyggml.Input((3,))).shape
+    (None, 2)
     """
     cdef Tensor a = _contiguous(_real(x))
     cdef Tensor w
@@ -359,6 +385,17 @@ def matmul(x, y):
     Returns
     -------
     Tensor of shape (..., m, n)
+
+    Raises
+    ------
+    ValueError
+        The shapes do not fit.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.matmul, [[[1.0, 2.0]]], [[[3.0], [4.0]]]).tolist()
+    [[[11.0]]]
     """
     cdef Tensor a = _contiguous(_real(x, None, "x"))
     cdef Tensor b = _real(y, a, "y")

@@ -33,6 +33,23 @@ class OptContext(OptCore):
         Whether to evaluate only.
     huber_delta : float
 
+    Attributes
+    ----------
+    graph : Graph
+    heads : list
+        What belongs to each output: output, labels, weights, loss.
+    input_slots : list
+    loss_types : list of str
+    loss_weights : list of float
+    offsets : list of int
+    optimizer_name : str
+    opt_period : int
+    static_graphs : bool
+    forward_only : bool
+        Whether there is no backward pass.
+    lock : RLock
+        Held by every method.
+
     Raises
     ------
     TypeError, ValueError
@@ -64,20 +81,50 @@ class OptContext(OptCore):
     @classmethod
     def init_for_fit(cls, inputs, outputs, loss_type="mse", optimizer="adamw", opt_period=1,
                      params=None):
-        """Make a context for one output."""
+        """Make a context for one output.
+
+        Parameters
+        ----------
+        inputs, outputs, loss_type, optimizer, opt_period, params
+            As for :class:`OptContext`.
+
+        Returns
+        -------
+        OptContext
+        """
         return cls(inputs, outputs, loss_type, optimizer, opt_period, params)
 
     @classmethod
     def init_for_fit_multi(cls, inputs, outputs, loss_types, loss_weights=None,
                            label_offsets=None, optimizer="adamw", opt_period=1, params=None):
-        """Make a context for several outputs."""
+        """Make a context for several outputs.
+
+        Parameters
+        ----------
+        inputs, outputs, loss_types, loss_weights, label_offsets, optimizer, opt_period, params
+            As for :class:`OptContext`.
+
+        Returns
+        -------
+        OptContext
+        """
         return cls(inputs, outputs, loss_types, optimizer, opt_period, params, loss_weights,
                    label_offsets)
 
     @classmethod
     def dynamic(cls, loss_type="mse", optimizer="adamw", opt_period=1, params=None,
                 loss_weights=None, label_offsets=None, huber_delta=1.0):
-        """Make a context without a graph: :meth:`prepare_alloc` gives one an evaluation."""
+        """Make a context without a graph: :meth:`prepare_alloc` gives one an evaluation.
+
+        Parameters
+        ----------
+        loss_type, optimizer, opt_period, params, loss_weights, label_offsets, huber_delta
+            As for :class:`OptContext`.
+
+        Returns
+        -------
+        OptContext
+        """
         self = cls.__new__(cls)
         self._configure(loss_type, optimizer, opt_period, params, loss_weights, label_offsets,
                         False, huber_delta)
@@ -112,6 +159,11 @@ class OptContext(OptCore):
             array with ``label_offsets``.
         weights : array_like of shape (batch, 1) or (batch, n_outputs), or list, optional
             For "weighted_mse"; by default ones.
+
+        Raises
+        ------
+        ValueError
+            Labels that do not fit.
         """
         with self.lock:
             self.has_graph()
@@ -164,12 +216,38 @@ class OptContext(OptCore):
         return found
 
     def step(self, x, labels=None, weights=None, result=None):
-        """Fill inputs and labels, and evaluate with backward; returns the loss."""
+        """Fill inputs and labels, and evaluate with backward; returns the loss.
+
+        Parameters
+        ----------
+        x : array_like, or list of them
+        labels, weights : array_like, or list of them, optional
+            As for :meth:`set_labels`.
+        result : Result, optional
+            Takes the values in.
+
+        Returns
+        -------
+        float
+        """
         with self.lock:
             return self._run(x, labels, weights, result, True)
 
     def evaluate(self, x, labels=None, weights=None, result=None):
-        """Fill inputs and labels, and evaluate without backward; returns the loss."""
+        """Fill inputs and labels, and evaluate without backward; returns the loss.
+
+        Parameters
+        ----------
+        x : array_like, or list of them
+        labels, weights : array_like, or list of them, optional
+            As for :meth:`set_labels`.
+        result : Result, optional
+            Takes the values in.
+
+        Returns
+        -------
+        float
+        """
         with self.lock:
             return self._run(x, labels, weights, result, False)
 
@@ -202,7 +280,16 @@ class OptContext(OptCore):
         return [self.outputs_i(i) for i in range(self.n_loss)]
 
     def outputs_i(self, i):
-        """Return a copy of one output."""
+        """Return a copy of one output.
+
+        Parameters
+        ----------
+        i : int
+
+        Returns
+        -------
+        numpy.ndarray
+        """
         return np.array(read(self._head(i).output))
 
     @property
@@ -228,7 +315,16 @@ class OptContext(OptCore):
                          for w, head in zip(factors, self.heads, strict=True)))
 
     def loss_i(self, i):
-        """Return the loss of one output, unweighted."""
+        """Return the loss of one output, unweighted.
+
+        Parameters
+        ----------
+        i : int
+
+        Returns
+        -------
+        float
+        """
         return float(read(self._head(i).part)[0])
 
     @property

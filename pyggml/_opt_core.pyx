@@ -38,6 +38,12 @@ def default_params():
     -------
     dict
         ``learning_rate``, ``beta_1``, ``beta_2``, ``epsilon``, ``weight_decay``.
+
+    Examples
+    --------
+    >>> from pyggml import opt
+    >>> opt.default_params()["learning_rate"]
+    0.001
     """
     cdef _ggml.ggml_opt_optimizer_params p = _ggml.ggml_opt_get_default_optimizer_params(NULL)
     return {name: round(float(value), 10) for name, value in (
@@ -394,6 +400,10 @@ cdef class OptCore:
     def reset(self, optimizer=False):
         """Set accumulated gradients to zero, and with ``optimizer`` moments and step count too.
 
+        Parameters
+        ----------
+        optimizer : bool
+
         Raises
         ------
         RuntimeError
@@ -418,6 +428,10 @@ cdef class OptCore:
 
     def grad_acc(self, Variable variable not None):
         """Return a copy of the gradient accumulated for a weight, in the weight's shape.
+
+        Parameters
+        ----------
+        variable : Variable
 
         Returns
         -------
@@ -473,7 +487,20 @@ cdef class OptCore:
             self.values.sgd.alpha = <float>rate
 
     def load(self, str what, list slots, values):
-        """Check arrays for slots, then copy all of them."""
+        """Check arrays for slots, then copy all of them.
+
+        Parameters
+        ----------
+        what : str
+            For messages.
+        slots : list of Slot
+        values : list of array_like
+
+        Raises
+        ------
+        ValueError
+            Another number of arrays, or shapes that do not fit.
+        """
         cdef Slot slot
         if len(values) != len(slots):
             raise ValueError(f"{what} must be {len(slots)} arrays, got {len(values)}")
@@ -493,7 +520,12 @@ cdef class OptCore:
             slot.load(value)
 
     def ones(self, Slot slot not None):
-        """Set all weights of a slot to 1."""
+        """Set all weights of a slot to 1.
+
+        Parameters
+        ----------
+        slot : Slot
+        """
         slot.ones()
 
     def has_graph(self):
@@ -531,7 +563,23 @@ cdef class OptCore:
 
 
 def optimizer_name(kind):
-    """Return ggml's name of an optimizer number."""
+    """Return ggml's name of an optimizer number.
+
+    Parameters
+    ----------
+    kind : int
+        0 for AdamW, 1 for SGD.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from pyggml import opt
+    >>> opt.optimizer_name(0)
+    'adamw'
+    """
     return (<bytes>_ggml.ggml_opt_optimizer_name(
         <_ggml.ggml_opt_optimizer_type><int>kind)).decode()
 

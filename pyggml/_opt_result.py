@@ -16,7 +16,7 @@ class Result:
     """
 
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reset()
 
     def reset(self):
@@ -28,7 +28,17 @@ class Result:
         self.batch = 0
 
     def check(self, opt):
-        """Raise ValueError where an evaluation is of another kind than those before."""
+        """Raise ValueError where an evaluation is of another kind than those before.
+
+        Parameters
+        ----------
+        opt : OptContext
+
+        Raises
+        ------
+        ValueError
+            It belongs to a context with other outputs.
+        """
         if self.ndata == 0:
             return
         if opt.batch_size != self.batch:
@@ -38,7 +48,12 @@ class Result:
             raise ValueError("a result takes evaluations of one kind of loss")
 
     def add(self, opt):
-        """Take in the last evaluation of a context."""
+        """Take in the last evaluation of a context.
+
+        Parameters
+        ----------
+        opt : OptContext
+        """
         self.per_datapoint = opt.loss_per_datapoint
         self.batch = opt.batch_size
         self.losses.append(opt.loss)
@@ -58,7 +73,17 @@ class Result:
         return _mean_of(self.losses, self.per_datapoint)
 
     def loss_i(self, i):
-        """Return (loss, uncertainty) of one output."""
+        """Return (loss, uncertainty) of one output.
+
+        Parameters
+        ----------
+        i : int
+
+        Raises
+        ------
+        IndexError
+            There is no such output.
+        """
         if not 0 <= i < self.n_loss:
             raise IndexError(f"there are {self.n_loss} outputs, got {i}")
         return _mean_of([row[i] for row in self.parts], self.per_datapoint)

@@ -64,6 +64,8 @@ class Display:
     """
 
     def __init__(self, verbose, optimizer, batches=None, epochs=1):
+        if verbose not in ("auto", 0, 1, 2):
+            raise ValueError(f"verbose must be 'auto', 0, 1 or 2, got {verbose!r}")
         self.verbose = 1 if verbose == "auto" else verbose
         self.optimizer = optimizer
         self.batches = batches
@@ -74,20 +76,21 @@ class Display:
         self.done = 0
 
     def begin(self, epoch):
-        """Start an epoch."""
+        """Start an epoch, or with None a prediction."""
         self.started = time.perf_counter()
+        self.name = "predict" if epoch is None else f"epoch {epoch + 1}/{self.epochs}"
         if self.bar_class is not None:
-            self.bar = self.bar_class(total=self.batches, desc=f"epoch {epoch + 1}/{self.epochs}",
-                                      unit="batch", leave=True, miniters=1,
-                                      mininterval=_interval, file=sys.stderr, **_screen())
+            self.bar = self.bar_class(total=self.batches, desc=self.name, unit="batch",
+                                      leave=True, miniters=1, mininterval=_interval,
+                                      file=sys.stderr, **_screen())
             self.due = self.started + _interval
 
-    def batch(self, step, meter):
-        """Show the means so far, if it is time to."""
-        self.done = step + 1
+    def batch(self, done, meter=None):
+        """Show the means of so many batches, if it is time to."""
+        self.done = done
         if time.perf_counter() >= self.due:
             self.due = time.perf_counter() + _interval
-            self._show(meter.logs())
+            self._show({} if meter is None else meter.shown())
 
     def _show(self, logs):
         self.bar.set_postfix_str(self._text(logs), refresh=False)
@@ -107,8 +110,7 @@ class Display:
             self.abandon()
         elif self.verbose:
             seconds = time.perf_counter() - self.started
-            print(f"epoch {epoch + 1}/{self.epochs}  {seconds:.2f} s  {self._text(logs)}",
-                  file=sys.stderr)
+            print(f"{self.name}  {seconds:.2f} s  {self._text(logs)}", file=sys.stderr)
 
     def message(self, logs):
         """Show results that are of no epoch."""

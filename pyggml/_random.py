@@ -5,7 +5,7 @@ import numpy as np
 _generator = np.random.Generator(np.random.PCG64())
 
 
-def set_seed(seed):
+def set_seed(seed: int) -> None:
     """Make everything random that follows reproducible.
 
     Parameters

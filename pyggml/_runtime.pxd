@@ -1,4 +1,5 @@
 from pyggml cimport _ggml
+from pyggml._locks cimport Lock
 from pyggml._lowering cimport Lowered
 
 
@@ -30,7 +31,7 @@ cdef class Scheduler:
     cdef _ggml.ggml_backend_sched_t ptr
     cdef readonly Backend backend
     cdef bint lowered
-    cdef object enter_compute(self)
+    cdef Lock enter_compute(self)
     cdef int compute(self, _ggml.ggml_cgraph * graph, Lowered lowered) except -1
 
 

@@ -8,7 +8,6 @@ is the backstop, and whoever needs an object keeps a reference to its owner.
 import atexit
 import logging
 import os
-import threading
 
 cimport cython
 
@@ -16,6 +15,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
 
 from pyggml cimport _ggml
+from pyggml._locks cimport Lock
 from pyggml._lowering cimport Lowered, begin_compute, end_compute, set_threads
 
 from pyggml._memory import require
@@ -240,7 +240,7 @@ def devices():
 cdef int _n_threads = 0
 cdef long _generation = 1
 cdef ThreadPool _shared_pool = None
-_pool_lock = threading.Lock()
+cdef Lock _pool_lock = Lock()
 
 
 cdef class ThreadPool:
@@ -329,8 +329,7 @@ def set_num_threads(n):
 
 
 def _after_fork_in_child():
-    global _pool_lock, _shared_pool, _generation
-    _pool_lock = threading.Lock()
+    global _shared_pool, _generation
     _shared_pool = None
     _generation += 1
 
@@ -486,8 +485,8 @@ cdef class Scheduler:
         """Size of the compute buffer in bytes."""
         return _ggml.ggml_backend_sched_get_buffer_size(self.ptr, self.backend.ptr)
 
-    cdef object enter_compute(self):
-        """Give the backend its threads; return the lock to release after computing, or None.
+    cdef Lock enter_compute(self):
+        """Give the backend its threads; return the lock to give back after computing, or None.
 
         One thread needs no lock. Several share one pool, which runs one graph at a time. A
         lowered graph runs on one: its kernels have a pool of their own.
@@ -496,10 +495,10 @@ cdef class Scheduler:
         cdef Backend backend = self.backend
         cdef int n = 1 if self.lowered else get_num_threads()
         cdef long generation = _generation
-        lock = None
+        cdef Lock lock = None
         if n > 1:
             lock = _pool_lock
-            lock.acquire()
+            lock.take()
             n = _n_threads  # may have changed while we waited
             generation = _generation
         if backend.generation != generation:
@@ -517,7 +516,7 @@ cdef class Scheduler:
                 backend.generation = generation
             except BaseException:
                 if lock is not None:
-                    lock.release()
+                    lock.give()
                 raise
         return lock
 
@@ -525,7 +524,7 @@ cdef class Scheduler:
         """Run a graph that was planned here; raise what it, or a kernel, could not do."""
         cdef _ggml.ggml_status status
         cdef uint64_t denormals
-        lock = self.enter_compute()
+        cdef Lock lock = self.enter_compute()
         try:
             with nogil:
                 denormals = begin_compute()
@@ -533,7 +532,7 @@ cdef class Scheduler:
                 end_compute(denormals)
         finally:
             if lock is not None:
-                lock.release()
+                lock.give()
         lowered.check()
         if status != _ggml.GGML_STATUS_SUCCESS:
             raise RuntimeError(f"ggml could not compute the graph (status {<int>status})")

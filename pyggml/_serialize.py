@@ -20,7 +20,7 @@ _modules = {
     "optimizer": "pyggml.optimizers", "schedule": "pyggml.schedules",
     "model": "pyggml.models",
 }
-_registered = {}
+_registered: dict[str, object] = {}
 _custom = contextvars.ContextVar("pyggml_custom_objects", default=None)
 
 

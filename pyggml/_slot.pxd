@@ -16,15 +16,17 @@ cdef class Slot:
     cdef readonly int64_t row_size
     cdef readonly int64_t n_rows
     cdef int code
+    cdef int n_axes
     cdef int32_t * labels
     cdef float * data(self) noexcept nogil
     cpdef Rows accept(self, value)
+    cdef bint weighs(self, int64_t n) noexcept nogil
     cdef int64_t put(self, Rows rows, int64_t start, int64_t n,
                      const int64_t * index) noexcept nogil
     cdef int fill(self, Rows rows, int64_t start, int64_t n, const int64_t * index) except -1
     cdef int check_rows(self, Rows rows, int64_t n, const int64_t * index) except -1
     cdef int load(self, value) except -1
-    cdef bint _same_shape(self, cnp.ndarray array) noexcept
+    cdef bint takes(self, cnp.ndarray array) noexcept
     cdef int _bad_label(self, Rows rows, int64_t bad) except -1
     cdef int _check_weights(self, const float * w, int64_t n) except -1
     cdef bint _takes_column(self)

@@ -54,6 +54,7 @@ cdef class Slot:
         if row_shape is None:
             row_shape = tensor.shape[1:-1] if kind == "classes" else tensor.shape[1:]
         self.row_shape = tuple(row_shape)
+        self.n_axes = 1 + len(self.row_shape)
         self.row_size = 1
         for n in self.row_shape:
             self.row_size *= n
@@ -161,6 +162,15 @@ cdef class Slot:
                 raise ValueError(f"{self.name} must be finite and not negative, got {w[i]}")
         return 0
 
+    cdef bint weighs(self, int64_t n) noexcept nogil:
+        """Whether the first n rows of the tensor are weights: finite and not negative."""
+        cdef int64_t i
+        cdef float * w = self.data()
+        for i in range(n * self.row_size):
+            if not (w[i] >= 0 and isfinite(w[i])):
+                return False
+        return True
+
     cdef int64_t put(self, Rows rows, int64_t start, int64_t n,
                      const int64_t * index) noexcept nogil:
         """Copy n accepted rows to the front of the tensor; return a row of a bad label, or -1."""
@@ -193,11 +203,9 @@ cdef class Slot:
         """Check and copy a whole batch."""
         cdef Rows rows
         cdef cnp.ndarray array
-        if type(value) is cnp.ndarray and self.kind == "dense":
+        if type(value) is cnp.ndarray:
             array = value
-            if (cnp.PyArray_TYPE(array) == cnp.NPY_FLOAT32
-                    and cnp.PyArray_ISCARRAY_RO(array)
-                    and self._same_shape(array)):
+            if self.takes(array) and cnp.PyArray_DIM(array, 0) == self.n_rows:
                 memcpy(self.data(), cnp.PyArray_DATA(array),
                        self.n_rows * self.row_size * sizeof(float))
                 return 0
@@ -207,10 +215,13 @@ cdef class Slot:
                              f"{self.n_rows}")
         return self.fill(rows, 0, self.n_rows, NULL)
 
-    cdef bint _same_shape(self, cnp.ndarray array) noexcept:
+    cdef bint takes(self, cnp.ndarray array) noexcept:
+        """Whether the array's rows lie in memory as they do in the tensor, however many."""
         cdef int i
         cdef int n = cnp.PyArray_NDIM(array)
-        if n != <int>len(self.row_shape) + 1 or cnp.PyArray_DIM(array, 0) != self.n_rows:
+        if (self.code != _DENSE or n != self.n_axes
+                or cnp.PyArray_TYPE(array) != cnp.NPY_FLOAT32
+                or not cnp.PyArray_ISCARRAY_RO(array)):
             return False
         for i in range(1, n):
             if cnp.PyArray_DIM(array, i) != self.tensor.ptr.ne[n - 1 - i]:

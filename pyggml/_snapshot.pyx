@@ -5,6 +5,7 @@ cimport cython
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from pyggml._forward cimport Predictor
 from pyggml._variable cimport Variable
 
 from pyggml._forward import Predictor
@@ -58,9 +59,10 @@ cdef class Snapshot:
         self.lock = self.predictor.lock
         return self
 
-    def _alive(self):
+    cdef int _alive(self) except -1:
         if self.freed:
             raise RuntimeError("this snapshot was freed")
+        return 0
 
     def predict(self, x, batch_size=None, matmul_precision=None):
         """Return the outputs, in evaluation mode.
@@ -84,12 +86,17 @@ cdef class Snapshot:
         RuntimeError
             The snapshot was freed.
         """
-        check_precision(matmul_precision)
+        if matmul_precision is not None:
+            check_precision(matmul_precision)
+        cdef Predictor predictor
         size = self.batch_size if batch_size is None else batch_rows(batch_size)
-        with self.lock:
+        self.lock.take()
+        try:
             self._alive()
-            found = self.predictor.predict(x, size)
-        return found[0] if len(found) == 1 else found
+            predictor = self.predictor  # outlives a free while x is read
+            return predictor.predict_any(x, size)
+        finally:
+            self.lock.give()
 
     def get_weights(self, copy=True):
         """Return the weights in the model's order.
@@ -186,7 +193,7 @@ def move(lock, dict current, set whole, target_lock, dict target, tau):
 
     Parameters
     ----------
-    lock, target_lock : RLock or Locks
+    lock, target_lock : Lock
     current, target : dict of str to Variable
     whole : set of str
         Names of those that are copied, never averaged.

@@ -11,14 +11,14 @@ from libc.stdint cimport int64_t
 
 from pyggml._engine cimport Engine
 from pyggml._feed cimport Feed, load_batch
-from pyggml._forward cimport ForwardGraph
+from pyggml._forward cimport ForwardGraph, Predictor
 from pyggml._graph cimport Tensor
 from pyggml._slot cimport Slot
-from pyggml._training cimport ApplyGraph, TrainGraph, clip_gradients
+from pyggml._training cimport Application, TrainGraph
 from pyggml._variable cimport Variable
 
 from pyggml._arrays import check_index
-from pyggml._engine import require_compiled
+from pyggml._compiled import require_compiled
 from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
 from pyggml.layers.base import batch_rows, positive_int
@@ -58,6 +58,12 @@ cdef class Trainer(Engine):
     ----------
     batch_size, nbatch_logical : int
     weight_decay : float
+    program : Program
+        What the model computes.
+    criterion : Criterion
+        The losses.
+    compiled : Model
+        The model that was given.
 
     Raises
     ------
@@ -127,12 +133,15 @@ cdef class Trainer(Engine):
         """
         cdef TrainGraph g
         cdef double loss = 0
-        with self.lock:
+        self.lock.take()
+        try:
             self.alive()
             g = self.main_graph()
             load_batch(g.inputs, g.loss, self.program, self.criterion, x, y, sample_weight)
             self.alive()  # reading the arrays may have run anything
             loss = self.run(g, self.batch_size)
+        finally:
+            self.lock.give()
         return loss
 
     def step_many(self, x, y=None, idx=None, sample_weight=None):
@@ -236,12 +245,17 @@ cdef class Trainer(Engine):
         numpy.ndarray of float32, or list of them for several outputs
             Arrays that own their memory.
         """
-        check_precision(matmul_precision)
+        if matmul_precision is not None:
+            check_precision(matmul_precision)
+        cdef Predictor predictor
         size = self.batch_size if batch_size is None else batch_rows(batch_size)
-        with self.lock:
+        self.lock.take()
+        try:
             self.alive()
-            found = self.predictor.predict(x, size)
-        return found[0] if len(found) == 1 else found
+            predictor = self.predictor  # outlives a free while x is read
+            return predictor.predict_any(x, size)
+        finally:
+            self.lock.give()
 
     def gradients(self, x, y=None, sample_weight=None):
         """Return the gradient of a batch's loss for every trainable weight; update nothing.
@@ -297,25 +311,24 @@ cdef class Trainer(Engine):
             if missing or unknown:
                 raise ValueError(f"gradients must have a key for every trainable weight; missing "
                                  f"{missing}, unknown {unknown}")
-            if self.apply_given is None:
+            if self.application_given is None:
                 self.gradients_given = {v: v.clone() for v in self.trained}
-                self.apply_given = ApplyGraph(self.trained, self.gradients_given,
-                                              self.optimizer.rule, self.slots, self.params)
+                self.application_given = Application(
+                    self.trained, self.gradients_given, self.optimizer.rule, self.slots,
+                    self.params)
             for name, v in trained.items():
                 self.gradients_given[v].check(gradients[name])
                 self.alive()
             for name, v in trained.items():
                 self.gradients_given[v].assign(gradients[name])
-            if self.optimizer.clips:
-                clip_gradients(self.optimizer, self.trained, self.gradients_given, 1.0)
             self.set_params()
-            self.apply_given.apply(1.0)
+            self.application_given.apply(1.0, self.optimizer.clipping)
             self.updates += 1
 
     def _trained(self):
         """Dict from name to the trainer's own variable, of all that it trains."""
         return {self.names[v]: self.bindings.get(v, v) for v in self.program.variables
-                if v in self.moving}
+                if v in self.mode}
 
     # -- copies of the network -----------------------------------------------------------
 
@@ -437,6 +450,11 @@ cdef class Trainer(Engine):
 
         cdef ForwardGraph g
         cdef Slot slot
+        mode = self.mode
+
+        def wanted(layer):
+            return layer in mode.moving or (layer.momentum is None and layer not in mode.fixed)
+
         x = gather(self.program, x, _CALIBRATION_ROWS)  # a generator may step this trainer
         with self.lock:
             self.alive()
@@ -447,7 +465,7 @@ cdef class Trainer(Engine):
             self.alive()
             if not _batch_norms(self.program.layers):
                 return
-            calibrate(self.program, self.bindings, x, max_rows=_CALIBRATION_ROWS, averages=True)
+            calibrate(self.program, self.bindings, x, max_rows=_CALIBRATION_ROWS, wanted=wanted)
 
     # -- state ---------------------------------------------------------------------------
 
@@ -513,7 +531,7 @@ cdef class Trainer(Engine):
             self.freed = True
             self.main = None
             self.graphs.clear()
-            self.apply_graph = self.apply_given = None
+            self.application = self.application_given = None
             self.predictor = None
             self.bindings = {}
             self.slots = {}
@@ -536,19 +554,29 @@ cdef class Trainer(Engine):
         raise TypeError("a trainer cannot be pickled; take its model() or its get_weights()")
 
     def __repr__(self):
-        if self.freed:
-            return "<Trainer freed>"
-        n = sum([v.size for v in self.trained])
-        held = sum([g.nbytes for g in self.graphs.values()])
-        held += 4 * sum([v.size for v in self.program.variables])
-        held += 4 * n * self.optimizer.n_slots
-        return (f"<Trainer of {self.compiled.name!r}: {n} trainable parameters, {held} bytes on "
-                f"CPU, batch {self.batch_size}, {self.steps} steps, {self.updates} updates>")
+        with self.lock:
+            if self.freed:
+                return "<Trainer freed>"
+            total = sum([v.size for v in self.program.variables])
+            n = sum([v.size for v in self.trained])
+            gradients = [g for g in (self.gradients_sum, self.gradients_given) if g is not None]
+            held = 4 * (total + n * (self.optimizer.n_slots + len(gradients)))
+            held += sum([g.nbytes for g in self.graphs.values()]) + self.predictor.nbytes
+            return (f"<Trainer of {self.compiled.name!r}: {total} parameters ({n} trainable), "
+                    f"{held} bytes on CPU, batch {self.batch_size}, {self.steps} steps, "
+                    f"{self.updates} updates>")
 
     # -- checkpoints ---------------------------------------------------------------------
 
     def save_checkpoint(self, path, keep=1, objects=None, extra=None):
-        """Save all that training goes on from; see :func:`pyggml.checkpoints.save`."""
+        """Save all that training goes on from; see :func:`pyggml.checkpoints.save`.
+
+        Parameters
+        ----------
+        path : str or path-like
+        keep, objects, extra
+            As for :func:`pyggml.checkpoints.save`.
+        """
         from pyggml import checkpoints
 
         checkpoints.save(path, self, keep=keep, objects=objects, extra=extra)

@@ -2,7 +2,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
-from pyggml._lowering cimport Carriers
+from pyggml._large cimport LargeGraph
+from pyggml._lowering cimport Carriers, Stepper, pg_stepped
 from pyggml._runtime cimport Buffer, Context, Scheduler
 from pyggml._variable cimport Variable
 
@@ -33,7 +34,9 @@ cdef class TrainGraph:
     cdef readonly list inputs
     cdef readonly object loss
     cdef Scheduler scheduler
+    cdef Stepper stepper  # None where ggml's own nodes step
     cdef _ggml.ggml_opt_context_t opt
+    cdef LargeGraph large
     cdef float * loss_value
     cdef float * seed
     cdef readonly dict targets
@@ -43,9 +46,17 @@ cdef class TrainGraph:
     cdef _Update * updates
     cdef int n_updates
     cdef bint accumulating
+    cdef readonly tuple clip
     cdef public bint moves_statistics
+    cdef int _build_static(self, size_t size, str rule, tuple clip, dict slots,
+                           StepParams params) except -1
+    cdef int _build_large(self, size_t size, str rule, tuple clip, dict slots,
+                          StepParams params) except -1
     cdef int _redirect_gradients(self, dict gradients) except -1
-    cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1
+    cdef int _redirect_steps(self, str rule, tuple clip, dict slots,
+                             StepParams params) except -1
+    cdef int _set_step(self, _ggml.ggml_tensor * t, Variable variable, str rule, dict slots,
+                       StepParams params) except -1
     cdef float evaluate(self, float weight) except? -1
     cdef bint compute(self, float weight) noexcept nogil
     cdef int raise_unfinished(self) except -1
@@ -55,13 +66,9 @@ cdef class TrainGraph:
     cdef void draw_masks(self, uint64_t seed, uint64_t step) noexcept nogil
 
 
-cdef class ApplyGraph:
-    cdef Graph graph
-    cdef Scheduler scheduler
-    cdef Context results
-    cdef _ggml.ggml_cgraph * cgraph
-    cdef Tensor factor
-    cdef int apply(self, float factor) except -1
-
-
-cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1
+cdef class Application:
+    cdef Stepper stepper
+    cdef pg_stepped * items
+    cdef int n
+    cdef list owners
+    cdef int apply(self, double factor, tuple clip) except -1

@@ -1,32 +1,35 @@
 # cython: language_level=3
-"""ggml-opt's context: forward, backward and step of one network at one batch size."""
+"""Forward, backward and step of one network at one batch size, by ggml-opt where it has room."""
 
 cimport cython
-from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
-from pyggml._lowering cimport begin_compute, end_compute, fill_mask
-from pyggml._runtime cimport Context, Scheduler
+from pyggml._large cimport LargeGraph, measure
+from pyggml._locks cimport Lock
+from pyggml._lowering cimport Stepper, begin_compute, end_compute, fill_mask, pg_stepped
+from pyggml._runtime cimport Scheduler
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
 from pyggml._forward import build
-
-cdef extern from "_step_rules.h" nogil:
-    _ggml.ggml_custom_op_t pg_step_rule(const char * name)
-    double pg_sum_of_squares(const float * x, int64_t n)
-    void pg_multiply(float * x, int64_t n, double factor)
-    void pg_limit(float * x, int64_t n, float limit)
 
 # A quiet NaN that no computation produces: a loss that still holds it was never written.
 cdef uint32_t _unwritten = 0x7fc0dead
 
 # Gradients are accumulated by windows of any length, so ggml-opt's own period never ends.
 cdef int64_t _endless = 1 << 30
+
+cdef size_t _static_room = _ggml.GGML_DEFAULT_GRAPH_SIZE
+
+
+def set_static_room(size_t n=_ggml.GGML_DEFAULT_GRAPH_SIZE):
+    """Choose how large a graph may be that ggml-opt is to hold, 2048 at most. For tests."""
+    global _static_room
+    _static_room = min(n, <size_t>_ggml.GGML_DEFAULT_GRAPH_SIZE)
 
 
 cdef class StepParams:
@@ -59,50 +62,24 @@ cdef _ggml.ggml_opt_optimizer_params _legal_params(void * userdata) noexcept nog
     return _ggml.ggml_opt_get_default_optimizer_params(NULL)
 
 
-cdef int _check_size(Graph graph, _ggml.ggml_tensor * total) except -1:
-    """Refuse what ggml-opt's static graphs cannot hold: it would end the process.
-
-    Returns how many operations and tensors there are.
-    """
-    cdef Context scratch = Context(8 * graph.capacity, 8 * graph.capacity, 3)
-    cdef size_t size = 8 * graph.capacity
-    cdef _ggml.ggml_cgraph * forward = _ggml.ggml_new_graph_custom(scratch.ptr, size, True)
-    cdef _ggml.ggml_cgraph * backward
-    cdef _ggml.ggml_tensor * loss = _ggml.ggml_sum(scratch.ptr, total)
-    cdef Tensor t
-    _ggml.ggml_set_loss(loss)
-    for t in graph.milestones:
-        _ggml.ggml_build_forward_expand(forward, t.ptr)
-    _ggml.ggml_build_forward_expand(forward, loss)
-    nodes = _ggml.ggml_graph_n_nodes(forward)
-    if nodes > _ggml.GGML_DEFAULT_GRAPH_SIZE:
-        raise NotImplementedError(
-            f"this network takes {nodes} operations forward alone; ggml-opt's static graphs hold "
-            f"{<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} with the backward pass")
-    backward = _ggml.ggml_graph_dup(scratch.ptr, forward, True)
-    _ggml.ggml_build_backward_expand(scratch.ptr, backward, NULL)
-    nodes = _ggml.ggml_graph_n_nodes(backward) + len(graph.variables)
-    leaves = 5 * len(graph.aliases) + graph_inputs(graph) + 16
-    if nodes + leaves > _ggml.GGML_DEFAULT_GRAPH_SIZE:
-        raise NotImplementedError(
-            f"training this network takes {nodes} operations and {leaves} tensors; ggml-opt's "
-            f"static graphs hold {<int>_ggml.GGML_DEFAULT_GRAPH_SIZE} together")
-    return <int>(nodes + leaves)
-
-
-def graph_inputs(Graph graph):
-    """Count the input tensors of a graph."""
-    cdef int n = 0
-    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(graph.inputs.ptr)
-    while t is not NULL:
-        n += 1
-        t = _ggml.ggml_get_next_tensor(graph.inputs.ptr, t)
-    return n
+def _prepare(Graph graph, Tensor total):
+    """Refuse a loss that nothing can be trained with; return the size of the training graph."""
+    if not graph.variables:
+        raise ValueError("the model has no trainable weights that its loss depends on")
+    if not total.requires_grad:
+        raise ValueError("the loss does not depend on any trainable weight")
+    if total.shape != (1,):
+        raise ValueError(f"the loss must have shape (1,), got {total.shape}")
+    if graph.awaited is not None:
+        total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
+    return measure(graph, total.ptr)
 
 
 @cython.no_gc_clear
 cdef class TrainGraph:
-    """The training graph of a network for one batch size, held by ggml-opt.
+    """The training graph of a network for one batch size.
+
+    ggml-opt holds it, unless it is larger than ggml-opt's static graphs can be.
 
     Parameters
     ----------
@@ -113,13 +90,15 @@ cdef class TrainGraph:
         The trainer's variables in place of the program's.
     rule : {"adamw", "sgd", "momentum", "rmsprop", "adagrad", "lion"}
         The first two are ggml's.
+    clip : tuple of str or None, float
+        As ``clipping`` of an optimizer.
     slots : dict of Variable to tuple of Variable
         State of the step rule for each trainable variable.
     params : StepParams
     gradients : dict of Variable to Variable, optional
         Where gradients are added up. Given, the optimizer does not step.
-    trained : set of Variable, optional
-        Those of the program to train; by default those that are trainable now.
+    trained : TrainingMode, optional
+        What of the program moves; by default what is not frozen now.
     """
 
     def __cinit__(self):
@@ -129,39 +108,42 @@ cdef class TrainGraph:
         self.updates = NULL
 
     def __init__(self, program, criterion, Py_ssize_t batch_size, dict bindings, str rule,
-                 dict slots, StepParams params, dict gradients=None, trained=None):
-        cdef _ggml.ggml_opt_params p
-        cdef Tensor first, total
+                 tuple clip, dict slots, StepParams params, dict gradients=None, trained=None):
         cdef Graph graph
+        cdef size_t size
 
         def make(Graph graph):
             inputs = program.make_inputs(graph)
             outputs = program.run(graph, [slot.tensor for slot in inputs], True)
-            return inputs, criterion.build(graph, outputs)
+            loss = criterion.build(graph, outputs)
+            return inputs, loss, _prepare(graph, loss.total)
 
         self.graph, built = build(make, batch_size, True, bindings, trained)
-        self.inputs, self.loss = built
+        self.inputs, self.loss, size = built
         graph = self.graph
         self.carriers = graph.carriers
-        total = self.loss.total
-        if not graph.variables:
-            raise ValueError("the model has no trainable weights that its loss depends on")
-        if not total.requires_grad:
-            raise ValueError("the loss does not depend on any trainable weight")
-        if total.shape != (1,):
-            raise ValueError(f"the loss must have shape (1,), got {total.shape}")
         graph.allocate()
-        if graph.awaited is not None:
-            total.ptr.src[1] = graph.awaited.ptr  # CONT does not read it; see Graph.update
-        size = 2 * _check_size(graph, total.ptr) + 64
         self._list_masks()
         self._list_updates()
 
         self.moves_statistics = True
         self.accumulating = gradients is not None
+        self.clip = clip
         self.targets = gradients
-        self.scheduler = Scheduler(size, graph.fused)
-        first = (<Slot>self.inputs[0]).tensor
+        if size > _static_room:
+            self._build_large(size, rule, clip, slots, params)
+        else:
+            self._build_static(size, rule, clip, slots, params)
+        graph.seal()
+
+    cdef int _build_static(self, size_t size, str rule, tuple clip, dict slots,
+                           StepParams params) except -1:
+        """Let ggml-opt build the graphs, and put our own state and parameters in place."""
+        cdef _ggml.ggml_opt_params p
+        cdef Graph graph = self.graph
+        cdef Tensor first = (<Slot>self.inputs[0]).tensor
+        cdef Tensor total = self.loss.total
+        self.scheduler = Scheduler(2 * size + 64, graph.fused)
         p = _ggml.ggml_opt_default_params(self.scheduler.ptr, _ggml.GGML_OPT_LOSS_TYPE_SUM)
         p.ctx_compute = graph.compute.ptr
         p.inputs = first.ptr
@@ -179,18 +161,48 @@ cdef class TrainGraph:
         self.seed = <float *>_ggml.ggml_opt_grad_acc(
             self.opt, _ggml.ggml_opt_loss(self.opt)).data
         if self.accumulating:
-            self._redirect_gradients(gradients)
+            self._redirect_gradients(self.targets)
             # The first allocation sets the accumulators to zero; a window may be open.
-            held = [g.numpy() for g in gradients.values()]
+            held = [g.numpy() for g in self.targets.values()]
         else:
-            self._redirect_steps(rule, slots, params)
+            self._redirect_steps(rule, clip, slots, params)
         graph.lower()
         with nogil:
             _ggml.ggml_opt_alloc(self.opt, True)
         if self.accumulating:
-            for g, value in zip(gradients.values(), held):
+            for g, value in zip(self.targets.values(), held):
                 g.assign(value)
-        graph.seal()
+        return 0
+
+    cdef int _build_large(self, size_t size, str rule, tuple clip, dict slots,
+                          StepParams params) except -1:
+        """Build what ggml-opt would build, where its graphs are too small."""
+        cdef Graph graph = self.graph
+        cdef LargeGraph large = LargeGraph(graph, self.loss.total, size, self.targets)
+        cdef Tensor alias
+        cdef _ggml.ggml_tensor * gradient
+        cdef _ggml.ggml_tensor * head
+        self.large = large
+        if not self.accumulating:
+            alias = graph.weight(params.plain)
+            head = _head(graph, alias.ptr, 2)
+            steps = []
+            for alias in list(graph.aliases.values()):
+                if not alias.requires_grad:
+                    continue
+                gradient = _ggml.ggml_graph_get_grad(large.cgraph, alias.ptr)
+                if gradient is not NULL:  # else the loss does not depend on it
+                    steps.append(<size_t>_ggml.ggml_opt_step_sgd(
+                        graph.compute.ptr, alias.ptr, gradient, head))
+            self._redirect_steps(rule, clip, slots, params)
+            for address in steps:
+                _ggml.ggml_build_forward_expand(large.cgraph, <_ggml.ggml_tensor *><size_t>address)
+        graph.lower()
+        self.scheduler = Scheduler(size, graph.fused)
+        large.plan(self.scheduler)
+        self.loss_value = large.loss.data
+        self.seed = large.seed.data
+        return 0
 
     cdef int _redirect_gradients(self, dict gradients) except -1:
         """Let ggml-opt's accumulators lie in the trainer's memory, shared by batch sizes."""
@@ -209,7 +221,8 @@ cdef class TrainGraph:
             acc.buffer = target.buffer.ptr
         return 0
 
-    cdef int _redirect_steps(self, str rule, dict slots, StepParams params) except -1:
+    cdef int _redirect_steps(self, str rule, tuple clip, dict slots,
+                             StepParams params) except -1:
         cdef _ggml.ggml_tensor * t
         cdef Tensor alias
         by_pointer = {}
@@ -221,9 +234,41 @@ cdef class TrainGraph:
             if t.op == _ggml.GGML_OP_OPT_STEP_SGD:
                 steps.append(<size_t>t)
             t = _ggml.ggml_get_next_tensor(self.graph.compute.ptr, t)
+        if rule not in ("sgd", "adamw") or clip[0] is not None:
+            # All gradients are computed before the first step, and stay until the last.
+            self.stepper = Stepper(rule, clip, len(steps))
         for address in steps:
             t = <_ggml.ggml_tensor *><size_t>address
-            set_step(self.graph, t, by_pointer[<size_t>t.src[0]], rule, slots, params)
+            self._set_step(t, by_pointer[<size_t>t.src[0]], rule, slots, params)
+        return 0
+
+    cdef int _set_step(self, _ggml.ggml_tensor * t, Variable variable, str rule, dict slots,
+                       StepParams params) except -1:
+        """Make t the optimizer's step on a variable, with the trainer's state and parameters."""
+        cdef Tensor source
+        cdef int i
+        cdef list sources = [self.graph.weight(state) for state in slots[variable]]
+        cdef Tensor numbers = self.graph.weight(params.of(variable))
+        if not _ggml.ggml_is_contiguous(t.src[1]):
+            raise NotImplementedError(
+                f"the gradient of {variable.name!r} does not lie in the order of the weight; "
+                f"multiply the weight by 1 before its axes are permuted")
+        if self.stepper is not None:
+            sources.insert(0, numbers)
+            self.stepper.take(t)
+        elif rule == "sgd":
+            t.op = _ggml.GGML_OP_OPT_STEP_SGD
+        else:
+            sources.append(numbers)
+            t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
+        for i in range(2, _ggml.GGML_MAX_SRC):
+            t.src[i] = NULL
+        for i in range(len(sources)):
+            source = sources[i]
+            t.src[2 + i] = source.ptr
+        if self.stepper is None and rule == "sgd":
+            # SGD's kernel wants exactly two parameters: the rate and the decay.
+            t.src[2] = _head(self.graph, numbers.ptr, 2)
         return 0
 
     cdef bint compute(self, float weight) noexcept nogil:
@@ -237,9 +282,14 @@ cdef class TrainGraph:
         self.evaluations += 1
         memcpy(self.loss_value, &_unwritten, sizeof(float))
         self.seed[0] = weight
+        if self.stepper is not None:
+            self.stepper.begin()
         denormals = begin_compute()
-        _ggml.ggml_opt_eval(self.opt, NULL)
-        _ggml.ggml_opt_alloc(self.opt, True)
+        if self.opt is not NULL:
+            _ggml.ggml_opt_eval(self.opt, NULL)
+            _ggml.ggml_opt_alloc(self.opt, True)
+        else:
+            _ggml.ggml_backend_sched_graph_compute(self.scheduler.ptr, self.large.cgraph)
         end_compute(denormals)
         memcpy(&bits, self.loss_value, sizeof(float))
         if bits == _unwritten:
@@ -252,13 +302,13 @@ cdef class TrainGraph:
     cdef float evaluate(self, float weight) except? -1:
         """Compute once, as :meth:`compute` does, and return the loss."""
         cdef bint finished
-        lock = self.scheduler.enter_compute()
+        cdef Lock lock = self.scheduler.enter_compute()
         try:
             with nogil:
                 finished = self.compute(weight)
         finally:
             if lock is not None:
-                lock.release()
+                lock.give()
         self.graph.lowered.check()
         if not finished:
             self.raise_unfinished()
@@ -313,7 +363,8 @@ cdef class TrainGraph:
     @property
     def nbytes(self):
         """Bytes that the graph holds beside weights and moments."""
-        return self.graph.buffer.nbytes + self.scheduler.nbytes
+        planned = 0 if self.large is None else self.large.memory.nbytes
+        return self.graph.buffer.nbytes + self.scheduler.nbytes + planned
 
     def __dealloc__(self):
         free(self.masks)
@@ -321,47 +372,6 @@ cdef class TrainGraph:
         if self.opt is not NULL:
             _ggml.ggml_opt_free(self.opt)
             self.opt = NULL
-
-
-cdef int set_step(Graph graph, _ggml.ggml_tensor * t, Variable variable, str rule, dict slots,
-                  StepParams params) except -1:
-    """Make t a step of ``rule`` on ``variable`` with the trainer's state and parameters."""
-    cdef Tensor source
-    cdef int i = 2
-    cdef Variable chosen = params.of(variable)
-    for state in slots[variable]:
-        source = graph.weight(state)
-        t.src[i] = source.ptr
-        i += 1
-    source = graph.weight(chosen)
-    if rule == "sgd":
-        t.op = _ggml.GGML_OP_OPT_STEP_SGD
-        # SGD's kernel wants exactly two parameters: the rate and the decay.
-        t.src[i] = _head(graph, source.ptr, 2)
-    else:
-        t.src[i] = source.ptr
-        if rule == "adamw":
-            t.op = _ggml.GGML_OP_OPT_STEP_ADAMW
-        else:
-            _make_custom(t, rule)
-    for i in range(i + 1, _ggml.GGML_MAX_SRC):
-        t.src[i] = NULL
-    return 0
-
-
-cdef int _make_custom(_ggml.ggml_tensor * t, str rule) except -1:
-    """Let t call one of our own step rules."""
-    cdef Context scratch = Context(2)
-    cdef _ggml.ggml_tensor * node
-    cdef bytes name = rule.encode()
-    cdef _ggml.ggml_custom_op_t function = pg_step_rule(name)
-    if function is NULL:
-        raise ValueError(f"unknown step rule {rule!r}")
-    node = _ggml.ggml_custom_4d(scratch.ptr, _ggml.GGML_TYPE_F32, 1, 1, 1, 1, &t, 1, function,
-                                _ggml.GGML_N_TASKS_MAX, NULL)
-    t.op = _ggml.GGML_OP_CUSTOM
-    memcpy(t.op_params, node.op_params, sizeof(t.op_params))
-    return 0
 
 
 cdef _ggml.ggml_tensor * _head(Graph graph, _ggml.ggml_tensor * t, int64_t n) except NULL:
@@ -377,9 +387,8 @@ cdef _ggml.ggml_tensor * _head(Graph graph, _ggml.ggml_tensor * t, int64_t n) ex
     return head
 
 
-@cython.no_gc_clear
-cdef class ApplyGraph:
-    """The optimizer's step on gradients that were accumulated or given.
+cdef class Application:
+    """The optimizer's step on gradients that were added up or given.
 
     Parameters
     ----------
@@ -389,62 +398,40 @@ cdef class ApplyGraph:
         As for :class:`TrainGraph`.
     """
 
-    def __init__(self, list variables, dict gradients, str rule, dict slots, StepParams params):
-        cdef Graph graph = Graph(1, False, None, 64 + 16 * len(variables), None, True)
-        cdef size_t size = 64 + 16 * len(variables)
-        cdef Tensor weight, gradient
-        cdef _ggml.ggml_tensor * scaled
-        cdef _ggml.ggml_tensor * t
-        self.graph = graph
-        self.factor = graph.input((1,), "float32", "factor")
-        graph.allocate()
-        self.results = Context(0, size, 1)
-        self.cgraph = _ggml.ggml_new_graph_custom(self.results.ptr, size, False)
-        for variable in variables:
-            weight = graph.weight(variable)
-            gradient = graph.weight(gradients[variable])
-            scaled = _ggml.ggml_mul(graph.compute.ptr, gradient.ptr, self.factor.ptr)
-            _ggml.ggml_set_param(weight.ptr)
-            t = _ggml.ggml_opt_step_sgd(graph.compute.ptr, weight.ptr, scaled,
-                                        _head(graph, (<Tensor>graph.weight(params.plain)).ptr, 2))
-            set_step(graph, t, variable, rule, slots, params)
-            _ggml.ggml_build_forward_expand(self.cgraph, t)
-        graph.lower()
-        self.scheduler = Scheduler(size, graph.fused)
-        if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
-            raise MemoryError("no memory to apply gradients")
-        graph.seal()
+    def __cinit__(self, list variables, dict gradients, str rule, dict slots, StepParams params):
+        cdef Variable v, held
+        cdef int i, k
+        self.n = len(variables)
+        self.items = <pg_stepped *>calloc(max(self.n, 1), sizeof(pg_stepped))
+        if self.items is NULL:
+            raise MemoryError
+        self.stepper = Stepper(rule, (None, 0.0), self.n)
+        self.owners = [params]
+        for i in range(self.n):
+            v = variables[i]
+            held = gradients[v]
+            self.owners += [v, held]
+            self.items[i].n = v.size
+            self.items[i].w = v.data
+            self.items[i].g = held.data
+            self.items[i].params = params.of(v).data
+            for k, held in enumerate(slots[v]):
+                self.owners.append(held)
+                self.items[i].state[k] = held.data
 
-    cdef int apply(self, float factor) except -1:
-        (<float *>self.factor.ptr.data)[0] = factor
-        return self.scheduler.compute(self.cgraph, self.graph.lowered)
+    def __dealloc__(self):
+        free(self.items)
 
-
-cdef int clip_gradients(optimizer, list variables, dict gradients, double factor) except -1:
-    """Multiply gradients by a factor and clip them as the optimizer asks; norms are in double."""
-    cdef Variable g
-    cdef double limit, norm
-    cdef double total = 0
-    if optimizer.clipvalue is not None:
-        limit = optimizer.clipvalue
-        for variable in variables:
-            g = gradients[variable]
-            pg_multiply(g.data, g.size, factor)
-            pg_limit(g.data, g.size, <float>limit)
+    cdef int apply(self, double factor, tuple clip) except -1:
+        """Step by the gradients times a factor, clipped after that."""
+        cdef uint64_t denormals
+        cdef int i
+        self.stepper.set_clip(clip)
+        self.stepper.data.scale = factor
+        with nogil:
+            denormals = begin_compute()
+            self.stepper.begin()
+            for i in range(self.n):
+                self.stepper.step(&self.items[i])
+            end_compute(denormals)
         return 0
-    if optimizer.clipnorm is not None:
-        limit = optimizer.clipnorm
-        for variable in variables:
-            g = gradients[variable]
-            norm = factor * sqrt(pg_sum_of_squares(g.data, g.size))
-            pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
-        return 0
-    limit = optimizer.global_clipnorm
-    for variable in variables:
-        g = gradients[variable]
-        total += pg_sum_of_squares(g.data, g.size)
-    norm = factor * sqrt(total)
-    for variable in variables:
-        g = gradients[variable]
-        pg_multiply(g.data, g.size, factor if norm <= limit else factor * (limit / norm))
-    return 0

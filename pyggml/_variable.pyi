@@ -3,18 +3,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self
 
 class Variable:
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-    name: str
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def axes(self) -> tuple[int, ...]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
     trainable: bool
     decay: bool
-    size: int
     initializer: Callable[..., Any] | None
     regularizer: Callable[..., Any] | None
-    def __init__(
-        self,
+    def __new__(
+        cls,
         shape: Sequence[int],
         name: str = "variable",
         axes: Sequence[int] | None = None,
@@ -22,7 +27,8 @@ class Variable:
         decay: bool = True,
         initializer: Callable[..., Any] | None = None,
         regularizer: Callable[..., Any] | None = None,
-    ) -> None: ...
+        clear: bool = True,
+    ) -> Self: ...
     def numpy(self, copy: bool = True) -> NDArray[np.float32]: ...
     def assign(self, value: ArrayLike) -> None: ...
     def check(self, value: ArrayLike) -> NDArray[Any]: ...

@@ -75,6 +75,14 @@ cdef class Variable:
     trainable, decay : bool
     size : int
         Number of elements.
+
+    Examples
+    --------
+    >>> from pyggml import Variable
+    >>> v = Variable((2, 3), "kernel", axes=(1, 0))
+    >>> v.assign(np.ones((2, 3)))
+    >>> v.numpy().sum().item()
+    6.0
     """
 
     def __cinit__(self, shape, str name="variable", axes=None, bint trainable=True,
@@ -143,7 +151,16 @@ cdef class Variable:
         self.numpy(copy=False)[...] = self.check(value)
 
     def check(self, value):
-        """Return ``value`` as an array that :meth:`assign` takes, or raise as it does."""
+        """Return ``value`` as an array that :meth:`assign` takes, or raise as it does.
+
+        Parameters
+        ----------
+        value : array_like
+
+        Returns
+        -------
+        numpy.ndarray
+        """
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{self.name!r} takes real numbers, got dtype {array.dtype}")
@@ -152,7 +169,13 @@ cdef class Variable:
         return array
 
     def initialize(self, rng):
-        """Set the values from the initializer, drawing from ``rng``."""
+        """Set the values from the initializer.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            What it draws from.
+        """
         self.assign(self.initializer(self.shape, rng))
 
     cdef void zero(self) noexcept nogil:

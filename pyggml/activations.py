@@ -43,6 +43,12 @@ def linear(x):
     Returns
     -------
     Tensor
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.linear, [[2.0]]).tolist()
+    [[2.0]]
     """
     return x
 
@@ -75,6 +81,12 @@ def relu6(x):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.relu6, [[8.0]]).tolist()
+    [[6.0]]
     """
     return ops.clip(x, 0.0, 6.0)
 
@@ -92,6 +104,12 @@ def leaky_relu(x, negative_slope=0.2):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(lambda x: activations.leaky_relu(x, 0.5), [[-1.0]]).tolist()
+    [[-0.5]]
     """
     above, below = _parts(x)
     return ops.add(above, ops.affine(below, negative_slope))
@@ -109,6 +127,12 @@ def elu(x, alpha=1.0):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.elu, [[2.0]]).tolist()
+    [[2.0]]
     """
     above, below = _parts(x)
     return ops.add(above, ops.affine(ops.expm1(below), alpha))
@@ -130,6 +154,12 @@ def selu(x):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.selu, [[0.0]]).tolist()
+    [[0.0]]
     """
     return ops.affine(elu(x, _SELU_ALPHA), _SELU_SCALE)
 
@@ -163,6 +193,12 @@ def gelu(x, approximate=False):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.gelu, [[0.0]]).tolist()
+    [[0.0]]
     """
     fused = fused_activation(x, "gelu_tanh" if approximate else "gelu")
     if fused is not None:
@@ -189,6 +225,12 @@ def gelu_tanh(x):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.gelu_tanh, [[0.0]]).tolist()
+    [[0.0]]
     """
     return gelu(x, approximate=True)
 
@@ -204,6 +246,12 @@ def hard_sigmoid(x):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.hard_sigmoid, [[3.0]]).tolist()
+    [[1.0]]
     """
     return ops.affine(relu6(ops.affine(x, 1.0, 3.0)), 1 / 6)
 
@@ -219,6 +267,12 @@ def hard_swish(x):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.hard_swish, [[4.0]]).tolist()
+    [[4.0]]
     """
     return ops.multiply(x, hard_sigmoid(x))
 
@@ -234,6 +288,12 @@ def softsign(x):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.softsign, [[1.0]]).tolist()
+    [[0.5]]
     """
     return ops.divide(x, ops.affine(ops.absolute(x), 1.0, 1.0))
 
@@ -249,6 +309,12 @@ def mish(x):
     Returns
     -------
     Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import activations, ops
+    >>> ops.evaluate(activations.mish, [[0.0]]).tolist()
+    [[0.0]]
     """
     # With u = exp(x), tanh(log(1 + u)) = n / (n + 2) for n = u (u + 2), and 1 from 20 on.
     u = ops.exp(ops.subtract(20.0, ops.relu(ops.subtract(20.0, x))))
@@ -317,6 +383,12 @@ def serialize(function):
     -------
     str, dict or callable
         A dict for a ``functools.partial`` of a known function with keyword arguments.
+
+    Examples
+    --------
+    >>> from pyggml import activations
+    >>> activations.serialize(activations.get("relu"))
+    'relu'
     """
     for name, known in _functions.items():
         if known is function:

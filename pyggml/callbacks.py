@@ -8,16 +8,18 @@ import csv
 import math
 import os
 import warnings
+from typing import Any
 
 import numpy as np
 
+from pyggml._backup import BackupAndRestore
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
 from pyggml._progress import Display
 from pyggml.layers.base import count
 from pyggml.schedules import LearningRateScheduler
 
 __all__ = [
-    "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "LambdaCallback",
+    "BackupAndRestore", "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "LambdaCallback",
     "LearningRateScheduler", "ModelCheckpoint", "ProgbarLogger", "ReduceLROnPlateau",
     "TensorBoard", "TerminateOnNaN",
 ]
@@ -72,7 +74,7 @@ class EarlyStopping(Monitor):
     """
 
     def __init__(self, monitor="val_loss", patience=5, min_delta=0, mode="auto",
-                 restore_best_weights=False, baseline=None, start_from_epoch=0, verbose=0):
+                 restore_best_weights=False, baseline=None, start_from_epoch=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
         self.patience = count(patience, "patience")
         self.restore_best_weights = bool(restore_best_weights)
@@ -123,7 +125,13 @@ class EarlyStopping(Monitor):
                 "best_weights": self.best_weights}
 
     def set_state(self, state):
-        """Go on from :meth:`get_state`'s value in the next ``fit``."""
+        """Go on from :meth:`get_state`'s value in the next ``fit``.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`get_state` returned.
+        """
         self._resumed = dict(state)
 
 
@@ -150,10 +158,16 @@ class ReduceLROnPlateau(Monitor):
     Notes
     -----
     Adds ``learning_rate`` to the history: the rate with which the epoch was trained.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> callbacks.ReduceLROnPlateau(factor=0.2, patience=3).factor
+    0.2
     """
 
     def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
-                 mode="auto", cooldown=0, verbose=0):
+                 mode="auto", cooldown=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
         self.factor = float(factor)
         if not 0 < self.factor < 1:
@@ -208,7 +222,12 @@ class ReduceLROnPlateau(Monitor):
         return {"wait": self.wait, "best": self.best, "cooldown_counter": self.cooldown_counter}
 
     def set_state(self, state):
-        """Go on from :meth:`get_state`'s value in the next ``fit``."""
+        """Go on from :meth:`get_state`'s value in the next ``fit``.
+
+        Parameters
+        ----------
+        state : dict
+        """
         self._resumed = dict(state)
 
 
@@ -242,11 +261,24 @@ class ModelCheckpoint(Monitor):
         The best value so far; it is kept from one ``fit`` to the next.
     last_path : str or None
         What was saved last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyggml
+    >>> from pyggml import callbacks
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> x, y = np.ones((8, 2)), np.ones(8)
+    >>> keep = callbacks.ModelCheckpoint("epoch{epoch:02d}.gguf")
+    >>> history = model.fit(x, y, verbose=0, callbacks=[keep])
+    >>> pyggml.load_model("epoch01.gguf").count_params()
+    3
     """
 
     def __init__(self, filepath, monitor="val_loss", verbose=0, save_best_only=False,
                  save_weights_only=False, mode="auto", save_freq="epoch",
-                 initial_value_threshold=None, save=None):
+                 initial_value_threshold=None, save=None) -> None:
         super().__init__(monitor, mode, 0)
         self.filepath = os.fspath(filepath)
         self.verbose = verbose
@@ -322,7 +354,12 @@ class ModelCheckpoint(Monitor):
         return {"best": self.best, "batches": self._batches}
 
     def set_state(self, state):
-        """Take over :meth:`get_state`'s value."""
+        """Take over :meth:`get_state`'s value.
+
+        Parameters
+        ----------
+        state : dict
+        """
         self.best = state["best"]
         self._batches = state["batches"]
 
@@ -340,29 +377,53 @@ class CSVLogger(Callback):
     Notes
     -----
     Columns are ``epoch``, counted from 0, and what the first epoch logs; values that an epoch
-    lacks are left empty. Every line is on its way to the disk when the epoch ends.
+    lacks are left empty. Every line is on its way to the disk when the epoch ends. Where training
+    goes on from a backup, lines that are younger than that are taken away.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyggml
+    >>> from pyggml import callbacks
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> x, y = np.ones((8, 2)), np.ones(8)
+    >>> log = callbacks.CSVLogger("log.csv")
+    >>> history = model.fit(x, y, verbose=0, callbacks=[log])
+    >>> with open("log.csv") as f:
+    ...     f.readline().strip()
+    'epoch,loss'
     """
 
-    def __init__(self, filename, separator=",", append=False):
+    def __init__(self, filename, separator=",", append=False) -> None:
         super().__init__()
         self.filename = os.fspath(filename)
         self.separator = separator
         self.append = append
         self._file = None
         self._columns = None
+        self._size = None
 
     def on_train_begin(self, logs=None):
         self._columns = None
-        header = None
-        if self.append and os.path.exists(self.filename) and os.path.getsize(self.filename):
-            with open(self.filename, newline="") as f:
-                header = next(csv.reader(f, delimiter=self.separator))
-        self._file = open(  # noqa: SIM115
-            self.filename, "a" if self.append else "w", newline="")
-        if header is not None:
-            self._columns = header
+        self._size = None if self.append else 0
+        # Nothing is lost yet: a backup may say that training goes on.
+        self._file = open(self.filename, "a", newline="")  # noqa: SIM115
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._go_on()
+
+    def _go_on(self):
+        if self._size is not None:
+            self._file.truncate(self._size)
+            self._file.seek(0, os.SEEK_END)
+            self._size = None
 
     def on_epoch_end(self, epoch, logs=None):
+        self._go_on()
+        if self._columns is None and self._file.tell():
+            with open(self.filename, newline="") as f:
+                self._columns = next(csv.reader(f, delimiter=self.separator))
         row = {"epoch": epoch} | dict(logs or {})
         writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
         if self._columns is None:
@@ -377,6 +438,15 @@ class CSVLogger(Callback):
             self._file.close()
             self._file = None
 
+    def get_state(self):
+        """Return what a resumed run needs."""
+        size = self._file.tell() if self._size is None else self._size
+        return {"size": size, "columns": self._columns}
+
+    def set_state(self, state):
+        """Go on after the lines that the file had when :meth:`get_state` was called."""
+        self._size, self._columns = state["size"], state["columns"]
+
 
 def _number(value):
     return repr(float(value)) if isinstance(value, (float, np.floating)) else value
@@ -389,9 +459,15 @@ class TerminateOnNaN(Callback):
     ----------
     stopped : bool
         Whether it did.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> callbacks.TerminateOnNaN().stopped
+    False
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.stopped = False
 
@@ -409,6 +485,12 @@ class ProgbarLogger(Callback):
     """Shows progress as ``verbose=1`` does: for loops of your own.
 
     ``fit`` shows progress by itself; with this callback give it ``verbose=0``.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> callbacks.ProgbarLogger().uses_batches
+    True
     """
 
     uses_batches = True
@@ -422,7 +504,7 @@ class ProgbarLogger(Callback):
         self._display.begin(epoch)
 
     def on_train_batch_end(self, batch, logs=None):
-        self._display.batch(batch, _Logs(logs or {}))
+        self._display.batch(batch + 1, _Logs(logs or {}))
 
     def on_epoch_end(self, epoch, logs=None):
         self._display.end(epoch, logs or {})
@@ -432,10 +514,10 @@ class ProgbarLogger(Callback):
 
 
 class _Logs:
-    def __init__(self, logs):
+    def __init__(self, logs) -> None:
         self._logs = logs
 
-    def logs(self):
+    def shown(self):
         return self._logs
 
 
@@ -454,16 +536,22 @@ class TensorBoard(Callback):
     ------
     ImportError
         tensorboardX is missing; it comes with ``pip install 'pyggml[tensorboard]'``.
+
+    Examples
+    --------
+    >>> from pyggml import callbacks
+    >>> issubclass(callbacks.TensorBoard, callbacks.Callback)
+    True
     """
 
-    def __init__(self, log_dir="logs", histogram_freq=0, update_freq="epoch"):
+    def __init__(self, log_dir="logs", histogram_freq=0, update_freq="epoch") -> None:
         super().__init__()
         self.log_dir = os.fspath(log_dir)
         self.histogram_freq = count(histogram_freq, "histogram_freq")
         if update_freq != "epoch":
             update_freq = count(update_freq, "update_freq")
         self.update_freq = update_freq
-        self._writers = {}
+        self._writers: dict[str, Any] = {}
         self._step = 0
         _summary_writer()
 
@@ -498,6 +586,14 @@ class TensorBoard(Callback):
         for writer in self._writers.values():
             writer.close()
         self._writers = {}
+
+    def get_state(self):
+        """Return what a resumed run needs."""
+        return {"step": self._step}
+
+    def set_state(self, state):
+        """Take over :meth:`get_state`'s value."""
+        self._step = state["step"]
 
 
 def _summary_writer():

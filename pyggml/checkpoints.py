@@ -44,9 +44,11 @@ def training_record(state, names, tensors, window=False):
     """Add moments, and gradients if ``window``, to a file's tensors; return the rest for JSON."""
     found = {key: state[key] for key in _scalars}
     found["optimizer"] = _serialize.serialize(state["optimizer"])
-    found["slots"] = {
-        name: [record(names, f"optimizer.{i}/{name}", v, tensors) for i, v in enumerate(slots)]
-        for name, slots in state["slots"].items()}
+    for key in ("slots", "idle_slots"):
+        found[key] = {
+            name: [record(names, f"optimizer.{i}/{name}", v, tensors) for i, v in enumerate(slots)]
+            for name, slots in state[key].items()}
+    found["untrained"] = state["untrained"]
     found["gradients"] = {}
     if window:
         found["gradients"] = {name: record(names, f"gradient/{name}", v, tensors)
@@ -71,10 +73,12 @@ def stored_training(container):
         state["optimizer"] = _serialize.deserialize(saved["optimizer"], "optimizer")
         if not isinstance(state["optimizer"], Optimizer):
             raise TypeError(f"the optimizer is {state['optimizer']!r}")
-        state["slots"] = {name: tuple(Stored(container, item) for item in items)
-                          for name, items in saved["slots"].items()}
+        for key in ("slots", "idle_slots"):
+            state[key] = {name: tuple(Stored(container, item) for item in items)
+                          for name, items in saved[key].items()}
         state["gradients"] = {name: Stored(container, item)
                               for name, item in saved["gradients"].items()}
+        state["untrained"] = [str(name) for name in saved["untrained"]]
     except FileFormatError:
         raise
     except _broken as error:
@@ -86,11 +90,12 @@ def stored_training(container):
 def detach(state):
     """Give moments memory of their own instead of a file; return what to fill."""
     pairs = []
-    for name, slots in state["slots"].items():
-        own = tuple(Variable(s.shape, s.name, s.axes, trainable=False, clear=False)
-                    for s in slots)
-        pairs += zip(own, slots, strict=True)
-        state["slots"][name] = own
+    for kind in ("slots", "idle_slots"):
+        for name, slots in state[kind].items():
+            own = tuple(Variable(s.shape, s.name, s.axes, trainable=False, clear=False)
+                        for s in slots)
+            pairs += zip(own, slots, strict=True)
+            state[kind][name] = own
     state["gradients"], state["window_rows"], state["weights"] = {}, 0, None
     return pairs
 
@@ -182,12 +187,28 @@ def save(path, trainer, keep=1, objects=None, extra=None):
 class Checkpoint:
     """An open checkpoint; made by :func:`load`, closed by ``with`` or :meth:`close`.
 
+    Parameters
+    ----------
+    path : str or path-like
+
     Attributes
     ----------
     path : str
     n_steps, n_updates : int
     extra : object
         What was given to :func:`save`.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import checkpoints
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> trainer = pyggml.Trainer(model, batch_size=4)
+    >>> trainer.save_checkpoint("run.ckpt")
+    >>> with checkpoints.load("run.ckpt") as saved:
+    ...     saved.n_steps
+    0
     """
 
     def __init__(self, path):
@@ -235,6 +256,8 @@ class Checkpoint:
         ------
         ValueError
             Another architecture or another optimizer than the saved one.
+        FileFormatError
+            The checkpoint is damaged.
         """
         from pyggml._trainer import Trainer
 
@@ -393,6 +416,18 @@ def load(path):
         The file cannot be read.
     FileFormatError
         A ``ValueError`` with the path and the reason.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import checkpoints
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> trainer = pyggml.Trainer(model, batch_size=4)
+    >>> trainer.save_checkpoint("run.ckpt")
+    >>> with checkpoints.load("run.ckpt") as saved:
+    ...     saved.trainer().n_steps
+    0
     """
     return Checkpoint(path)
 
@@ -415,6 +450,17 @@ def latest(path):
     ------
     FileFormatError
         There are files, but none is good: starting anew would throw work away.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import checkpoints
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> trainer = pyggml.Trainer(model, batch_size=4)
+    >>> trainer.save_checkpoint("run.ckpt")
+    >>> checkpoints.latest("run.ckpt")
+    'run.ckpt'
     """
     path = os.fspath(path)
     first = None

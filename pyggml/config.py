@@ -1,15 +1,22 @@
 """What this copy of pyggml is made of and what it found on this machine."""
 
+from __future__ import annotations
+
 import platform
 import sys
+from typing import Any, TextIO
 
 import numpy as np
 
 from pyggml import _config, _lowering, _runtime
 
 
-def config():
+def config() -> dict[str, Any]:
     """Return what :func:`show_config` prints, as a dict of dicts of strings.
+
+    Returns
+    -------
+    dict
 
     Examples
     --------
@@ -49,7 +56,7 @@ def config():
     }
 
 
-def show_config(file=None):
+def show_config(file: TextIO | None = None) -> None:
     """Print versions, where ggml and BLAS came from, devices, CPU features and threads.
 
     Parameters

@@ -8,6 +8,7 @@ everything that hands out batches one after the other.
 import functools
 import inspect
 import mmap
+import warnings
 
 import numpy as np
 
@@ -30,6 +31,12 @@ class LazyArray:
         With ``shape``, ``dtype`` and ``__getitem__``.
     name : str
         For messages.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.LazyArray(np.zeros((5, 2)), "x").shape
+    (5, 2)
     """
 
     def __init__(self, source, name):
@@ -78,12 +85,22 @@ def adapt(value, name):
     name : str
         For messages.
 
+    Returns
+    -------
+    numpy.ndarray or LazyArray
+
     Raises
     ------
     TypeError
         What is not made of real numbers.
     ValueError
         A masked array with masked elements.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.adapt([[1, 2], [3, 4]], "x").shape
+    (2, 2)
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(f"{name} is a masked array with {np.ma.count_masked(value)} masked "
@@ -141,6 +158,16 @@ class Arrays:
     n_rows : int
     lazy : bool
         Whether any of the arrays is read slice by slice.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import data
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> criterion = model.compiled.criterion
+    >>> data.Arrays(model.program, criterion, np.ones((5, 2)), np.ones(5)).n_rows
+    5
     """
 
     def __init__(self, program, criterion, x, y=None, sample_weight=None):
@@ -188,11 +215,22 @@ class Arrays:
         return (pack([_take(a, rows) for a in self.x]), *self.read_labels(rows))
 
     def read_labels(self, rows):
-        """Return y and sample_weight of some rows, as NumPy arrays."""
+        """Return y and sample_weight of some rows, as NumPy arrays.
+
+        Parameters
+        ----------
+        rows : slice
+        """
         return pack([_take(a, rows) for a in self.y]), pack([_take(a, rows) for a in self.w])
 
     def slabs(self, n):
-        """Yield slices of at most n rows, giving back what was mapped in between."""
+        """Yield slices of at most n rows, giving back what was mapped in between.
+
+        Parameters
+        ----------
+        n : int
+            Rows of a slab.
+        """
         watch = self.watch()
         for start in range(0, self.n_rows, n):
             yield slice(start, min(start + n, self.n_rows))
@@ -229,6 +267,8 @@ class _Watch:
     ----------
     arrays : Arrays
     """
+
+    interval = _looks  # rows
 
     def __init__(self, arrays):
         self.arrays = arrays
@@ -271,7 +311,22 @@ def _names(what, names):
 
 
 def pack(arrays):
-    """Return a list of arrays as methods take them: one alone, several as a tuple, none as None."""
+    """Return a list of arrays as methods take them: one alone, several as a tuple, none as None.
+
+    Parameters
+    ----------
+    arrays : list
+
+    Returns
+    -------
+    object
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.pack([1]), data.pack([1, 2]), data.pack([])
+    (1, (1, 2), None)
+    """
     if len(arrays) == 1:
         return arrays[0]
     return tuple(arrays) if arrays else None
@@ -280,7 +335,22 @@ def pack(arrays):
 # ---- batches that somebody else makes ---------------------------------------------------------
 
 def is_stream(value):
-    """Return whether a value hands out batches, in contrast to being an array."""
+    """Return whether a value hands out batches, in contrast to being an array.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.is_stream(np.zeros(3)), data.is_stream(iter([]))
+    (False, True)
+    """
     if value is None or isinstance(value, (np.ndarray, list, tuple, dict, str, bytes)):
         return False
     if hasattr(value, "shape") or hasattr(value, "to_numpy"):
@@ -311,6 +381,13 @@ class Stream:
     ------
     TypeError
         None of these.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> batches = data.Stream(lambda: (np.ones((4, 2)), np.ones(4)), "generator", steps=3)
+    >>> len(list(batches.epoch()))
+    3
     """
 
     def __init__(self, source, name, steps=None, workers=0):
@@ -333,6 +410,7 @@ class Stream:
             self.kind = "callable"
         else:
             self.kind = None
+        self.rewound = False
         if self.kind is None:
             raise TypeError(
                 f"{name} must be a callable that returns (x, y), an iterable or iterator of such "
@@ -347,31 +425,69 @@ class Stream:
             return len(self.source)
         return None
 
-    def epoch(self):
-        """Iterate over the batches of one epoch, at most ``steps``; to be closed."""
-        if not self.workers:
-            return self._limited()
-        return self._prefetched()
+    def epoch(self, first=0, begun=None):
+        """Iterate over the batches of one epoch, at most ``steps``; to be closed.
 
-    def _prefetched(self):
-        tasks = Prefetcher(self._tasks(), self.workers)
+        Parameters
+        ----------
+        first : int
+            Number of the batch to go on from. A source whose state was set stands there already.
+            Else batches before it are passed over, except those of a callable or an iterator with
+            ``steps``, which is taken for one without an end.
+        begun : iterator, optional
+            What was returned for this epoch before, from which the first batch may be gone.
+
+        Returns
+        -------
+        iterator
+        """
+        rewound, self.rewound = self.rewound, False
+        endless = self.kind in ("callable", "iterator") and self.steps is not None
+        if begun is not None and (rewound or (first and self.kind == "sequence")):
+            begun.close()
+            begun = None
+        if first and endless and not rewound:
+            warnings.warn(f"{self.name} has no get_state and set_state: training goes on with "
+                          "the batches that it gives next", RuntimeWarning, stacklevel=2)
+        drops = 0 if rewound or endless or self.kind == "sequence" else first
+        number = first if rewound or self.kind == "sequence" else 0
+        if begun is None:
+            begun = self._prefetched(number) if self.workers else self._limited(number)
+        if first and endless and not rewound:
+            return _Part(begun, 0, self.steps - first)
+        return begun if not drops else _Part(begun, drops, None)
+
+    def get_state(self):
+        """Return where the source is, if it can tell; threads that run ahead hide it."""
+        if self.workers or not hasattr(self.source, "set_state"):
+            return None
+        return self.source.get_state() if hasattr(self.source, "get_state") else None
+
+    def set_state(self, state):
+        """Let the source go to where it was."""
+        if state is not None and hasattr(self.source, "set_state"):
+            self.source.set_state(state)
+            self.rewound = True
+
+    def _prefetched(self, first):
+        tasks = Prefetcher(self._tasks(first), self.workers)
         try:
             yield from tasks
         finally:
             tasks.close()
 
-    def _limited(self):
-        for task in self._tasks():
+    def _limited(self, first):
+        for task in self._tasks(first):
             yield task()
 
-    def _tasks(self):
-        """Yield functions that return one batch each."""
+    def _tasks(self, first):
+        """Yield functions that return one batch each, from a number on."""
         if self.kind == "sequence":
             n = len(self.source)
-            for i in range(n if self.steps is None else min(n, self.steps)):
+            for i in range(first, n if self.steps is None else min(n, self.steps)):
                 yield functools.partial(self.source.__getitem__, i)
             return
-        left = self.steps
+        left = None if self.steps is None else self.steps - first
         batches = self._iterate()
         while left is None or left > 0:
             try:
@@ -394,6 +510,31 @@ class Stream:
         hook = getattr(self.source, "on_epoch_end", None)
         if callable(hook):
             hook()
+
+
+class _Part:
+    """Batches of an epoch without the first ones, or only so many."""
+
+    def __init__(self, batches, drops, most):
+        self.batches = batches
+        self.drops = drops
+        self.most = most
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        while self.drops:
+            self.drops -= 1
+            next(self.batches)
+        if self.most is not None:
+            if self.most <= 0:
+                raise StopIteration
+            self.most -= 1
+        return next(self.batches)
+
+    def close(self):
+        self.batches.close()
 
 
 class _Calls:
@@ -420,10 +561,29 @@ def _same(batch):
 def unpack(batch, name, number):
     """Return x, y and sample_weight of a batch.
 
+    Parameters
+    ----------
+    batch : tuple or list
+    name : str
+        Of the source, for messages.
+    number : int
+        Of the batch, for messages.
+
+    Returns
+    -------
+    tuple of x, y and sample_weight
+        The last is None where the batch has two parts.
+
     Raises
     ------
     ValueError
         Not a tuple or list of two or three.
+
+    Examples
+    --------
+    >>> from pyggml import data
+    >>> data.unpack((1, 2), "generator", 1)
+    (1, 2, None)
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         got = (f"a {type(batch).__name__} of {len(batch)}" if isinstance(batch, (tuple, list))
@@ -443,6 +603,17 @@ class ClassWeights:
     class_weight : dict of int to float
     criterion : Criterion
         With one output.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import data
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> criterion = model.compiled.criterion
+    >>> weights = data.ClassWeights({0: 1.0, 1: 3.0}, criterion)
+    >>> weights.apply(np.array([0, 1, 1]), None).tolist()
+    [1.0, 3.0, 3.0]
     """
 
     def __init__(self, class_weight, criterion):

@@ -1,6 +1,9 @@
 """What ``fit`` returns."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 
 class History:
@@ -25,11 +28,11 @@ class History:
     [0.5]
     """
 
-    def __init__(self):
-        self.epoch = []
-        self.history = {}
-        self.params = {}
-        self._rows = []
+    def __init__(self) -> None:
+        self.epoch: list[int] = []
+        self.history: dict[str, list[float]] = {}
+        self.params: dict[str, Any] = {}
+        self._rows: list[dict[str, float]] = []
 
     def append(self, epoch, logs):
         """Add one epoch.
@@ -44,11 +47,15 @@ class History:
         for key, value in self._rows[-1].items():
             self.history.setdefault(key, []).append(value)
 
+    def rows(self):
+        """Return a list of (epoch, logs), one an epoch."""
+        return [(e, dict(row)) for e, row in zip(self.epoch, self._rows, strict=True)]
+
     def last(self):
         """Return the logs of the last epoch, empty where there is none."""
         return dict(self._rows[-1]) if self._rows else {}
 
-    def column(self, name):
+    def column(self, name: str) -> list[float]:
         """Return one value an epoch, NaN where there was none.
 
         Parameters
@@ -128,25 +135,32 @@ class History:
         if len(axes) != len(metrics):
             raise ValueError(f"ax has {len(axes)} axes for {len(metrics)} metrics {metrics}")
         for i, (panel, name) in enumerate(zip(axes, metrics, strict=True)):
-            marker = "o" if len(self.epoch) == 1 else None
             # Okabe and Ito's colours, told apart by everybody; dashes for grey prints.
-            panel.plot(self.epoch, self.column(name), color="#0072B2", marker=marker,
-                       label="training")
+            panel.plot(self.epoch, self.column(name), color="#0072B2",
+                       marker=_marker(self.epoch), label="training")
             if f"val_{name}" in self.history:
                 values = self.column(f"val_{name}")
                 shown = [(e, v) for e, v in zip(self.epoch, values, strict=True) if v == v]
                 panel.plot(*zip(*shown, strict=True), color="#D55E00", linestyle="--",
-                           marker=marker, label="validation")
+                           marker=_marker(shown), label="validation")
                 if i == 0:
                     panel.legend(frameon=False)
             panel.set_xlabel("Epoch")
             panel.set_ylabel(name.replace("_", " ").capitalize())
             panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+            if len(self.epoch) == 1:  # an axis of no length would get fractions for ticks
+                panel.set_xlim(self.epoch[0] - 1, self.epoch[0] + 1)
+                panel.set_xticks(self.epoch)
             panel.spines[["top", "right"]].set_visible(False)
         return axes[0].figure
 
     def __repr__(self):
         return f"<History of {len(self.epoch)} epochs: {', '.join(self.history)}>"
+
+
+def _marker(points):
+    """A line of one point is not seen."""
+    return "o" if len(points) == 1 else None
 
 
 def _many(ax):

@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -85,14 +86,14 @@ class PreemptionHandler:
     (True, 'time limit')
     """
 
-    def __init__(self, signals=None, time_limit="auto", margin=60.0):
+    def __init__(self, signals=None, time_limit="auto", margin=60.0) -> None:
         if signals is None:
             signals = [signal.SIGTERM] + [getattr(signal, name) for name in ("SIGUSR1",)
                                           if hasattr(signal, name)]
         self._signals = [signal.Signals(number) for number in signals]
         self.margin = _seconds(margin)
         self._end = _end_of_job(time_limit)
-        self._before = {}
+        self._before: dict[int, Any] = {}
         self.reason = None
 
     def __enter__(self):
@@ -169,7 +170,8 @@ def run_until(finished, step, save, save_every=600.0, handler=None):
     """
     if handler is None:
         with PreemptionHandler() as handler:
-            return run_until(finished, step, save, save_every, handler)
+            run_until(finished, step, save, save_every, handler)
+        return
     every = None if save_every is None else _seconds(save_every)
     last = time.monotonic()
     while not finished():
@@ -212,7 +214,7 @@ class ShuffledBatches:
     True
     """
 
-    def __init__(self, n_rows, batch_size, seed=0):
+    def __init__(self, n_rows, batch_size, seed=0) -> None:
         self.n_rows = positive_int(n_rows, "n_rows")
         self.batch_size = positive_int(batch_size, "batch_size")
         if self.batch_size > self.n_rows:
@@ -243,6 +245,11 @@ class ShuffledBatches:
 
     def set_state(self, state):
         """Go to a place.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`get_state` returned.
 
         Raises
         ------

@@ -29,9 +29,18 @@ class Initializer:
     ----------
     seed : int, optional
         A stream of its own; by default values come from the stream of :func:`pyggml.set_seed`.
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> class Diagonal(initializers.Initializer):
+    ...     def draw(self, shape, rng):
+    ...         return np.eye(*shape)
+    >>> Diagonal()((2, 2), None).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def __init__(self, seed=None):
+    def __init__(self, seed=None) -> None:
         self.seed = seed
 
     def __call__(self, shape, rng):
@@ -52,7 +61,17 @@ class Initializer:
         return np.asarray(self.draw(tuple(shape), rng), dtype=np.float32)
 
     def draw(self, shape, rng):
-        """Return the values; subclasses write this."""
+        """Return the values; subclasses write this.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        array_like
+        """
         raise NotImplementedError(f"{type(self).__name__}.draw")
 
     def get_config(self):
@@ -66,9 +85,15 @@ class Constant(Initializer):
     Parameters
     ----------
     value : float
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.Constant(0.5)((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
     """
 
-    def __init__(self, value=0.0):
+    def __init__(self, value=0.0) -> None:
         super().__init__()
         self.value = value
 
@@ -80,9 +105,16 @@ class Constant(Initializer):
 
 
 class Zeros(Constant):
-    """0 everywhere."""
+    """0 everywhere.
 
-    def __init__(self):
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.Zeros()((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
+    """
+
+    def __init__(self) -> None:
         super().__init__(0.0)
 
     def get_config(self):
@@ -90,9 +122,16 @@ class Zeros(Constant):
 
 
 class Ones(Constant):
-    """1 everywhere."""
+    """1 everywhere.
 
-    def __init__(self):
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.Ones()((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
+    """
+
+    def __init__(self) -> None:
         super().__init__(1.0)
 
     def get_config(self):
@@ -106,9 +145,15 @@ class RandomNormal(Initializer):
     ----------
     mean, stddev : float
     seed : int, optional
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.RandomNormal(stddev=0.1)((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
     """
 
-    def __init__(self, mean=0.0, stddev=0.05, seed=None):
+    def __init__(self, mean=0.0, stddev=0.05, seed=None) -> None:
         super().__init__(seed)
         self.mean = mean
         self.stddev = stddev
@@ -124,9 +169,15 @@ class RandomUniform(Initializer):
     ----------
     minval, maxval : float
     seed : int, optional
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.RandomUniform(-1, 1)((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
     """
 
-    def __init__(self, minval=-0.05, maxval=0.05, seed=None):
+    def __init__(self, minval=-0.05, maxval=0.05, seed=None) -> None:
         super().__init__(seed)
         self.minval = minval
         self.maxval = maxval
@@ -136,7 +187,19 @@ class RandomUniform(Initializer):
 
 
 class TruncatedNormal(RandomNormal):
-    """Normal distribution without what lies beyond two standard deviations."""
+    """Normal distribution without what lies beyond two standard deviations.
+
+    Parameters
+    ----------
+    mean, stddev : float
+    seed : int, optional
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.TruncatedNormal()((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
+    """
 
     def draw(self, shape, rng):
         values = rng.standard_normal(shape)
@@ -157,12 +220,19 @@ class VarianceScaling(Initializer):
     mode : {"fan_in", "fan_out", "fan_avg"}
     distribution : {"truncated_normal", "untruncated_normal", "uniform"}
     seed : int, optional
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.VarianceScaling(2.0)((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
     """
 
     # Standard deviation of a unit normal cut off at +-2, which truncation has to make up for.
     _truncated_stddev = 0.87962566103423978
 
-    def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal", seed=None):
+    def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal",
+                 seed=None) -> None:
         super().__init__(seed)
         if mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"mode must be 'fan_in', 'fan_out' or 'fan_avg', got {mode!r}")
@@ -188,14 +258,25 @@ class VarianceScaling(Initializer):
 
 def _scaled(name, scale, mode, distribution, doc):
     class Scaled(VarianceScaling):
-        def __init__(self, seed=None):
+        def __init__(self, seed=None) -> None:
             super().__init__(scale, mode, distribution, seed)
 
         def get_config(self):
             return {"seed": self.seed}
 
     Scaled.__name__ = Scaled.__qualname__ = name
-    Scaled.__doc__ = doc + "\n\n    Parameters\n    ----------\n    seed : int, optional\n    "
+    Scaled.__doc__ = f"""{doc}
+
+    Parameters
+    ----------
+    seed : int, optional
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.{name}(seed=0)((2, 3), None).shape
+    (2, 3)
+    """
     return Scaled
 
 
@@ -221,9 +302,15 @@ class Orthogonal(Initializer):
     ----------
     gain : float
     seed : int, optional
+
+    Examples
+    --------
+    >>> from pyggml import initializers
+    >>> initializers.Orthogonal()((2, 3), np.random.default_rng(0)).shape
+    (2, 3)
     """
 
-    def __init__(self, gain=1.0, seed=None):
+    def __init__(self, gain=1.0, seed=None) -> None:
         super().__init__(seed)
         self.gain = gain
 
@@ -236,12 +323,46 @@ class Orthogonal(Initializer):
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
 
+class Identity(Initializer):
+    """``gain`` times the identity matrix; what is no square of it is 0.
+
+    Parameters
+    ----------
+    gain : float
+
+    Raises
+    ------
+    ValueError
+        The weight does not have two axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import initializers
+    >>> initializers.Identity(2.0)((2, 3), np.random.default_rng(0)).tolist()
+    [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
+    """
+
+    def __init__(self, gain=1.0):
+        super().__init__()
+        self.gain = gain
+
+    def draw(self, shape, rng):
+        if len(shape) != 2:
+            raise ValueError(f"Identity needs two axes, got shape {shape}")
+        return self.gain * np.eye(*shape)
+
+    def get_config(self):
+        return {"gain": self.gain}
+
+
 _classes = {
     "zeros": Zeros, "ones": Ones, "constant": Constant, "random_normal": RandomNormal,
     "random_uniform": RandomUniform, "truncated_normal": TruncatedNormal,
     "variance_scaling": VarianceScaling, "glorot_uniform": GlorotUniform,
     "glorot_normal": GlorotNormal, "he_uniform": HeUniform, "he_normal": HeNormal,
     "lecun_uniform": LecunUniform, "lecun_normal": LecunNormal, "orthogonal": Orthogonal,
+    "identity": Identity,
 }
 
 
@@ -252,6 +373,10 @@ def get(identifier):
     ----------
     identifier : str, Initializer or callable
         A callable is called as ``identifier(shape, rng)``.
+
+    Returns
+    -------
+    Initializer or callable
 
     Examples
     --------

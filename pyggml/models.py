@@ -1,6 +1,10 @@
 """Models: what is computed, how it is trained, and the methods that users call."""
 
+from __future__ import annotations
+
 import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyggml import _freezing, _serialize, _wiring, checkpoints, optimizers
 from pyggml._compiled import Compiled, check_metrics, resolve
@@ -11,6 +15,15 @@ from pyggml._program import Program
 from pyggml._trainer import Trainer
 from pyggml.layers.base import Layer, Symbol, assign_all
 from pyggml.layers.input import Input, InputLayer
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from typing_extensions import Self
+
+    from pyggml._variable import Variable
+
+    _Symbols = Symbol | Sequence[Symbol] | Mapping[str, Symbol]
+    _Shape = tuple[int | None, ...]
 
 
 class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
@@ -32,7 +45,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
     (None, 2)
     """
 
-    def __init__(self, inputs, outputs, name=None):
+    def __init__(self, inputs: _Symbols, outputs: _Symbols, name: str | None = None) -> None:
         super().__init__(name=name)
         self._reset()
         given = self._names(outputs)
@@ -98,7 +111,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         return self._program
 
     @property
-    def layers(self):
+    def layers(self) -> list[Layer]:
         """The layers in the order of first use."""
         return list(self.program.layers)
 
@@ -108,7 +121,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         return [] if self._program is None else self.layers
 
     @property
-    def weight_names(self):
+    def weight_names(self) -> dict[Variable, str]:
         """Dict from each weight to ``"layer/weight"``."""
         names, taken = {}, set()
         for layer in self.layers:
@@ -125,23 +138,23 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         return names
 
     @property
-    def input_shape(self):
+    def input_shape(self) -> _Shape | list[_Shape]:
         """Shape with None for the batch, or a list of them."""
         shapes = [s.shape for s in self.program.inputs]
         return shapes[0] if len(shapes) == 1 else shapes
 
     @property
-    def output_shape(self):
+    def output_shape(self) -> _Shape | list[_Shape]:
         """Shape with None for the batch, or a list of them."""
         shapes = [s.shape for s in self.program.outputs]
         return shapes[0] if len(shapes) == 1 else shapes
 
     @property
-    def output_names(self):
+    def output_names(self) -> list[str]:
         """How losses, metrics and labels call the outputs."""
         return list(self.program.output_names)
 
-    def get_layer(self, name=None, index=None):
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """Return a layer by its name or its position in :attr:`layers`.
 
         Parameters
@@ -158,6 +171,8 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         ------
         ValueError
             Neither or both are given, or there is no such layer.
+        TypeError
+            ``index`` is no integer.
         """
         if (name is None) == (index is None):
             raise ValueError("exactly one of name and index must be given")
@@ -168,7 +183,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
             raise ValueError(f"no layer is named {name!r}; the model has "
                              f"{[layer.name for layer in self.layers]}")
         n = len(self.layers)
-        if isinstance(index, bool) or not hasattr(index, "__index__"):
+        if index is None or isinstance(index, bool) or not hasattr(index, "__index__"):
             raise TypeError(f"index must be an integer, got {index!r}")
         if not -n <= index < n:
             raise ValueError(f"index must be from {-n} to {n - 1}, got {index}")
@@ -180,7 +195,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         found = self.program.run(tensors[0].graph, tensors, tensors[0].graph.training)
         return found[0] if len(found) == 1 else found
 
-    def summary(self, print_fn=print):
+    def summary(self, print_fn: Callable[[str], object] = print) -> None:
         """Print a table of the layers with output shapes and numbers of weights.
 
         Parameters
@@ -189,7 +204,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
             Called with each line.
         """
         rows = [("Layer (type)", "Output shape", "Params")]
-        shapes = {}
+        shapes: dict[int, list[_Shape]] = {}
         for node in [s.node for s in self.program.inputs] + self.program.nodes:
             shapes.setdefault(id(node.layer), [s.shape for s in node.outputs])
         for layer in self.layers:
@@ -240,7 +255,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         other.__setstate__(state)
         return other
 
-    def copy(self):
+    def copy(self) -> Self:
         """Return a model of its own weights with the same values, compiled the same."""
         return copy.deepcopy(self)
 
@@ -257,6 +272,10 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         config : dict
         custom_objects : dict of str to type or callable, optional
             Classes and functions of yours that the configuration names.
+
+        Returns
+        -------
+        Model
         """
         with _serialize.custom(custom_objects):
             return cls._from_config(config)
@@ -267,7 +286,8 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
 
     # -- training ------------------------------------------------------------------------
 
-    def compile(self, optimizer="adam", loss=None, metrics=None, loss_weights=None):
+    def compile(self, optimizer: str | optimizers.Optimizer = "adam", loss: Any = None,
+                metrics: Any = None, loss_weights: Any = None) -> None:
         """Choose optimizer, losses and metrics; forgets what earlier training left behind.
 
         Parameters
@@ -294,11 +314,11 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         self.compiled = compiled
 
     @property
-    def optimizer(self):
+    def optimizer(self) -> optimizers.Optimizer | None:
         """The optimizer given to ``compile``."""
         return None if self.compiled is None else self.compiled.optimizer
 
-    def set_weights(self, weights):
+    def set_weights(self, weights: Sequence[ArrayLike]) -> None:
         self.require_built()
         with self._predictor.lock:
             assign_all(self.weights, weights, f"model {self.name!r}")
@@ -311,7 +331,19 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         """Take the input shape from data where nothing else has told it."""
 
     def make_trainer(self, batch_size, nbatch_logical, mask):
-        """Return the trainer that ``fit`` runs on: one for as long as the model is compiled."""
+        """Return the trainer that ``fit`` runs on: one for as long as the model is compiled.
+
+        Parameters
+        ----------
+        batch_size : int
+        nbatch_logical : int or None
+        mask : {None, "rows", "elements"}
+            Whether weights are taken, and how many.
+
+        Returns
+        -------
+        Trainer
+        """
         self.require_compiled()
         compiled = self.compiled
         if compiled.trainer is None:
@@ -347,11 +379,11 @@ class Sequential(Model):
     58
     """
 
-    def __init__(self, layers=(), name=None):
+    def __init__(self, layers: Sequence[Layer | Symbol] = (), name: str | None = None) -> None:
         Layer.__init__(self, name=name)
         self._reset()
         self._input = None
-        self._stack = []
+        self._stack: list[Layer] = []
         for layer in layers:
             self._push(layer)
         self._connect_layers()
@@ -382,7 +414,7 @@ class Sequential(Model):
         self._set_program([self._input.symbol], [x])
         self.built = True
 
-    def add(self, layer):
+    def add(self, layer: Layer | Symbol) -> None:
         """Append a layer.
 
         Parameters
@@ -393,8 +425,12 @@ class Sequential(Model):
         self._forget_training()
         self._connect_layers()
 
-    def pop(self):
+    def pop(self) -> Layer:
         """Remove the last layer and return it.
+
+        Returns
+        -------
+        Layer
 
         Raises
         ------
@@ -419,6 +455,11 @@ class Sequential(Model):
         ----------
         input_shape : tuple of int
             Of one row, or with None for the batch in front.
+
+        Raises
+        ------
+        ValueError
+            The model has no layers, or a layer does not take the shape.
         """
         if self._input is not None:
             return
@@ -438,7 +479,7 @@ class Sequential(Model):
             self.build(tuple(x.shape[1:]))
 
     @property
-    def layers(self):
+    def layers(self) -> list[Layer]:
         """The layers in order, without the Input."""
         return list(self._stack)
 

@@ -4,22 +4,51 @@ Shapes are row-major with the batch first, and operands are broadcast as in NumP
 operation has a gradient unless its description says otherwise.
 """
 
-from pyggml._graph import reshape, transpose
+import numpy as np
+
+from pyggml._graph import Tensor, reshape, transpose
 from pyggml._ops_math import (
-    absolute,
     add,
     affine,
     broadcast_to,
-    cos,
     divide,
-    exp,
     linear,
-    log,
-    log_softmax,
     matmul,
-    max_last,
     mean,
     multiply,
+    subtract,
+    sum,
+)
+from pyggml._ops_nn import (
+    average_pool2d,
+    conv2d,
+    depthwise_conv2d,
+    dropout,
+    mask_future,
+    matmul_transposed,
+    max_pool2d,
+    rms_normalize,
+    spread,
+)
+from pyggml._ops_parts import (
+    concatenate,
+    constant,
+    flip,
+    pad,
+    repeat,
+    slice,
+    split,
+    stack,
+    take,
+)
+from pyggml._ops_rnn import gru_sequence, lstm_sequence, simple_rnn_sequence
+from pyggml._ops_unary import (
+    absolute,
+    cos,
+    exp,
+    log,
+    log_softmax,
+    max_last,
     negative,
     relu,
     sigmoid,
@@ -31,50 +60,70 @@ from pyggml._ops_math import (
     sqrt,
     square,
     step,
-    subtract,
-    sum,
     tanh,
+    to_float,
 )
-from pyggml._ops_nn import (
-    average_pool2d,
-    concatenate,
-    constant,
-    conv2d,
-    depthwise_conv2d,
-    dropout,
-    flip,
-    mask_future,
-    matmul_transposed,
-    max_pool2d,
-    pad,
-    repeat,
-    rms_normalize,
-    slice,
-    split,
-    spread,
-    stack,
-    take,
-)
-from pyggml._ops_rnn import gru_sequence, lstm_sequence, simple_rnn_sequence
 
 __all__ = [
+    "Tensor",
     "absolute", "add", "affine", "average_pool2d", "broadcast_to", "clip", "concatenate",
-    "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "dropout", "exp", "expm1",
-    "flip", "gru_sequence", "linear", "log", "log_softmax", "lstm_sequence", "mask_future",
-    "matmul", "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean", "minimum",
-    "multiply", "negative", "pad", "relu", "repeat", "reshape", "rms_normalize", "sigmoid",
-    "sign", "silu", "simple_rnn_sequence", "sin", "slice", "softmax", "softplus", "split",
-    "spread", "sqrt", "square", "stack", "step", "subtract", "sum", "take", "tanh", "transpose",
+    "constant", "conv2d", "cos", "depthwise_conv2d", "divide", "dropout", "evaluate", "exp",
+    "expm1", "flip", "gru_sequence", "linear", "log", "log_softmax", "lstm_sequence",
+    "mask_future", "matmul", "matmul_transposed", "max_last", "max_pool2d", "maximum", "mean",
+    "minimum", "multiply", "negative", "pad", "relu", "repeat", "reshape", "rms_normalize",
+    "sigmoid", "sign", "silu", "simple_rnn_sequence", "sin", "slice", "softmax", "softplus",
+    "split", "spread", "sqrt", "square", "stack", "step", "subtract", "sum", "take", "tanh",
+    "to_float", "transpose",
 ]
 
 
 def maximum(x, y):
-    """Return the larger of two, element by element; where they are equal y gets the gradient."""
+    """Return the larger of two, element by element; where they are equal y gets the gradient.
+
+    Parameters
+    ----------
+    x, y : Tensor, or one of them a number or a weight
+
+    Returns
+    -------
+    Tensor of the shape that both are broadcast to
+
+    Raises
+    ------
+    ValueError
+        The shapes cannot be broadcast together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.maximum, [[1.0, 2.0]], [[3.0, 1.0]]).tolist()
+    [[3.0, 2.0]]
+    """
     return add(relu(subtract(x, y)), y)
 
 
 def minimum(x, y):
-    """Return the smaller of two, element by element; where they are equal y gets the gradient."""
+    """Return the smaller of two, element by element; where they are equal y gets the gradient.
+
+    Parameters
+    ----------
+    x, y : Tensor, or one of them a number or a weight
+
+    Returns
+    -------
+    Tensor of the shape that both are broadcast to
+
+    Raises
+    ------
+    ValueError
+        The shapes cannot be broadcast together.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.minimum, [[1.0, 2.0]], [[3.0, 1.0]]).tolist()
+    [[1.0, 1.0]]
+    """
     return subtract(y, relu(subtract(y, x)))
 
 
@@ -85,6 +134,21 @@ def clip(x, low, high):
     ----------
     x : Tensor
     low, high : float
+
+    Returns
+    -------
+    Tensor of the same shape
+
+    Raises
+    ------
+    ValueError
+        ``low`` is above ``high``.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: ops.clip(x, 0.0, 1.0), [[0.5, 2.0]]).tolist()
+    [[0.5, 1.0]]
     """
     if not low <= high:
         raise ValueError(f"low must not be above high, got {low} and {high}")
@@ -97,6 +161,16 @@ def expm1(x):
     Parameters
     ----------
     x : Tensor
+
+    Returns
+    -------
+    Tensor of the same shape
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(ops.expm1, [[0.0]]).tolist()
+    [[0.0]]
     """
     # ggml's own subtracts 1 from the rounded exponential. Near 0 this is a Taylor series.
     near = step(affine(absolute(x), -1.0, 0.1))
@@ -106,3 +180,47 @@ def expm1(x):
         series = affine(multiply(series, small), 1 / n, 1.0)
     far = multiply(affine(exp(x), 1.0, -1.0), affine(near, -1.0, 1.0))
     return add(multiply(series, small), far)
+
+
+def evaluate(function, *arrays):
+    """Return what a function of tensors gives for arrays: to try out what layers are made of.
+
+    Parameters
+    ----------
+    function : callable
+        Called with one tensor for each array; returns a tensor, whose first axis is the batch.
+    *arrays : array_like of shape (n, ...)
+        Integers become indices (int32), everything else float32.
+
+    Returns
+    -------
+    numpy.ndarray of float32
+
+    Raises
+    ------
+    ValueError, TypeError
+        Arrays of different first sizes, or what the function does not take.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x, y: x * y + 1.0, [[2.0, 3.0]], [[4.0, 5.0]]).tolist()
+    [[9.0, 16.0]]
+    """
+    from pyggml import layers, models
+
+    arrays = [np.asarray(a) for a in arrays]
+    if not arrays or any(a.ndim == 0 or len(a) != len(arrays[0]) for a in arrays):
+        raise ValueError(f"arrays must have one first size, got shapes {[a.shape for a in arrays]}")
+    inputs = [layers.Input(a.shape[1:], "int32" if a.dtype.kind in "iu" else "float32")
+              for a in arrays]
+
+    class Function(layers.Layer):
+        def call(self, xs):
+            return function(*xs)
+
+        def compute_output_shape(self, input_shape):
+            return self._traced_shape(input_shape, {}, len(arrays[0]))
+
+    model = models.Model(inputs, Function(name="function")(inputs))
+    return model.predict(arrays if len(arrays) > 1 else arrays[0], batch_size=len(arrays[0]))

@@ -68,6 +68,19 @@ def epoch(opt, dataset, result_train=None, result_eval=None, idata_split=-1, cal
         Sizes that do not fit.
     RuntimeError
         The context has no static graphs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import opt, ops
+    >>> graph = opt.Graph(2, training=True)
+    >>> x = graph.input((2, 3))
+    >>> y = ops.linear(x, opt.Variable((3, 1), "w", axes=(1, 0)))
+    >>> dataset = opt.Dataset(3, 1, 4)
+    >>> context, result = opt.OptContext(x, y), opt.Result()
+    >>> opt.epoch(context, dataset, result)
+    >>> result.ndata
+    4
     """
     if not opt.static_graphs:
         raise RuntimeError("epoch needs a context with static graphs")
@@ -90,7 +103,25 @@ def epoch(opt, dataset, result_train=None, result_eval=None, idata_split=-1, cal
 
 
 def progress_bar(train, opt, dataset, result, ibatch, ibatch_max, t_start):
-    """Show on stderr how an epoch goes on: a callback for :func:`epoch`."""
+    """Show on stderr how an epoch goes on: a callback for :func:`epoch`.
+
+    Parameters
+    ----------
+    train : bool
+    opt : OptContext
+    dataset : Dataset
+    result : Result
+    ibatch, ibatch_max : int
+        The batch done, and the last.
+    t_start : float
+        When the epoch began, in microseconds.
+
+    Examples
+    --------
+    >>> from pyggml import opt
+    >>> callable(opt.progress_bar)
+    True
+    """
     now = time.perf_counter()
     if ibatch < ibatch_max and now - getattr(progress_bar, "shown", 0.0) < 0.1:
         return
@@ -220,6 +251,18 @@ def fit_opt(inputs, outputs, dataset, loss_type="mse", optimizer="adamw", nepoch
     Returns
     -------
     History
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import opt, ops
+    >>> graph = opt.Graph(2, training=True)
+    >>> x = graph.input((2, 3))
+    >>> y = ops.linear(x, opt.Variable((3, 1), "w", axes=(1, 0)))
+    >>> dataset = opt.Dataset(3, 1, 4)
+    >>> history = opt.fit_opt(x, y, dataset, nepoch=3, silent=True)
+    >>> len(history.epoch)
+    3
     """
     return fit_opt_multi(inputs, outputs, dataset, loss_type, None, None, optimizer, nepoch,
                          nbatch_logical, val_split, shuffle, callbacks, silent, params,
@@ -247,6 +290,23 @@ def fit_opt_multi(inputs, outputs, dataset, loss_types="mse", loss_weights=None,
     -------
     History
         With ``loss_0``, ``loss_1`` and so on beside the total.
+
+    Raises
+    ------
+    ValueError
+        Lists of other lengths than the outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import opt, ops
+    >>> graph = opt.Graph(2, training=True)
+    >>> x = graph.input((2, 3))
+    >>> y = ops.linear(x, opt.Variable((3, 1), "w", axes=(1, 0)))
+    >>> dataset = opt.Dataset(3, 1, 4)
+    >>> history = opt.fit_opt_multi(x, [y], dataset, nepoch=3, silent=True)
+    >>> len(history.epoch)
+    3
     """
     batch = _batch_of(inputs)
     nepoch = count(nepoch, "nepoch")
@@ -293,6 +353,18 @@ def fit(inputs, outputs, dataset, loss_type="mse", optimizer="adamw", params=Non
     Returns
     -------
     History
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import opt, ops
+    >>> graph = opt.Graph(2, training=True)
+    >>> x = graph.input((2, 3))
+    >>> y = ops.linear(x, opt.Variable((3, 1), "w", axes=(1, 0)))
+    >>> dataset = opt.Dataset(3, 1, 4)
+    >>> history = opt.fit(x, y, dataset, nepoch=3, silent=True)
+    >>> len(history.epoch)
+    3
     """
     return fit_multi(inputs, outputs, dataset, loss_type, None, None, optimizer, params, nepoch,
                      nbatch_logical, val_split, silent)
@@ -301,7 +373,31 @@ def fit(inputs, outputs, dataset, loss_type="mse", optimizer="adamw", params=Non
 def fit_multi(inputs, outputs, dataset, loss_types="mse", loss_weights=None, label_offsets=None,
               optimizer="adamw", params=None, nepoch=1, nbatch_logical=None, val_split=0.0,
               silent=True):
-    """Fit several outputs as ``ggml_opt_fit`` does one; see :func:`fit`."""
+    """Fit several outputs as ``ggml_opt_fit`` does one; see :func:`fit`.
+
+    Parameters
+    ----------
+    inputs, outputs, dataset, loss_types, loss_weights, label_offsets, optimizer, params, nepoch
+        As for :func:`fit_opt_multi` and :func:`fit`.
+    nbatch_logical, val_split, silent
+        As for :func:`fit`.
+
+    Returns
+    -------
+    History
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import opt, ops
+    >>> graph = opt.Graph(2, training=True)
+    >>> x = graph.input((2, 3))
+    >>> y = ops.linear(x, opt.Variable((3, 1), "w", axes=(1, 0)))
+    >>> dataset = opt.Dataset(3, 1, 4)
+    >>> history = opt.fit_multi(x, [y], dataset, nepoch=3, silent=True)
+    >>> len(history.epoch)
+    3
+    """
     callbacks = []
     if callable(params):
         from pyggml.callbacks import LearningRateScheduler
@@ -340,6 +436,18 @@ def fit_opt_gen(inputs, outputs, generator, loss_type="mse", optimizer="adamw", 
     -------
     History
         Of the epochs that had data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyggml import opt, ops
+    >>> graph = opt.Graph(2, training=True)
+    >>> x = graph.input((2, 3))
+    >>> y = ops.linear(x, opt.Variable((3, 1), "w", axes=(1, 0)))
+    >>> history = opt.fit_opt_gen(x, y, lambda: (np.ones((2, 3)), np.ones((2, 1))),
+    ...                            nepoch=2, steps_per_epoch=3, silent=True)
+    >>> len(history.epoch)
+    2
     """
     batch = _batch_of(inputs)
     nepoch = count(nepoch, "nepoch")

@@ -60,13 +60,19 @@ class Optimizer:
         Name of the step rule.
     n_slots : int
         How many arrays of state there are for each weight.
+
+    Examples
+    --------
+    >>> from pyggml import optimizers
+    >>> optimizers.SGD(0.1, weight_decay=0.01, decay_biases=False).decay_biases
+    False
     """
 
     rule = ""
     n_slots = 0
 
     def __init__(self, learning_rate=1e-3, weight_decay=0.0, clipnorm=None, clipvalue=None,
-                 global_clipnorm=None, decay_biases=True):
+                 global_clipnorm=None, decay_biases=True) -> None:
         self.learning_rate = learning_rate
         self.weight_decay = _within(weight_decay, "weight_decay", 0, 1)
         self.clipnorm = _limit(clipnorm, "clipnorm")
@@ -99,20 +105,40 @@ class Optimizer:
         return self._schedule
 
     def follow_schedule(self, updates):
-        """Take the rate for the next update from the schedule, if there is one."""
+        """Take the rate for the next update from the schedule, if there is one.
+
+        Parameters
+        ----------
+        updates : int
+            Those done so far.
+        """
         if self._schedule is not None:
             self._learning_rate = _rate(self._schedule(updates), "learning_rate")
 
     @property
-    def clips(self):
-        """Whether gradients are clipped."""
-        return any(limit is not None
-                   for limit in (self.clipnorm, self.clipvalue, self.global_clipnorm))
+    def clipping(self):
+        """What is clipped, None, "value", "norm" or "global", and the limit."""
+        if self.clipvalue is not None:
+            return "value", self.clipvalue
+        if self.clipnorm is not None:
+            return "norm", self.clipnorm
+        if self.global_clipnorm is not None:
+            return "global", self.global_clipnorm
+        return None, 0.0
 
     def params(self, weight_decay, t):
         """Return what the step rule reads at update number t, counted from 1.
 
         The first two are the learning rate and the weight decay; there are at most seven.
+
+        Parameters
+        ----------
+        weight_decay : float
+        t : int
+
+        Returns
+        -------
+        tuple of float
         """
         raise NotImplementedError(f"{type(self).__name__}.params")
 
@@ -124,7 +150,16 @@ class Optimizer:
 
     @classmethod
     def from_config(cls, config):
-        """Make an optimizer from :meth:`get_config`'s dict."""
+        """Make an optimizer from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Optimizer
+        """
         return cls(**config)
 
     def __repr__(self):
@@ -161,7 +196,7 @@ class Adam(Optimizer):
     n_slots = 2
 
     def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8,
-                 weight_decay=0.0, **kwargs):
+                 weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.beta_1 = _within(beta_1, "beta_1", 0, 1, open_high=True)
         self.beta_2 = _within(beta_2, "beta_2", 0, 1, open_high=True)
@@ -216,7 +251,7 @@ class SGD(Optimizer):
     """
 
     def __init__(self, learning_rate=1e-3, momentum=0.0, nesterov=False, weight_decay=0.0,
-                 **kwargs):
+                 **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.momentum = _within(momentum, "momentum", 0, 1, open_high=True)
         self.nesterov = bool(nesterov)
@@ -268,7 +303,7 @@ class RMSprop(Optimizer):
     rule = "rmsprop"
 
     def __init__(self, learning_rate=1e-3, rho=0.9, momentum=0.0, epsilon=1e-7, centered=False,
-                 weight_decay=0.0, **kwargs):
+                 weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.rho = _within(rho, "rho", 0, 1, open_high=True)
         self.momentum = _within(momentum, "momentum", 0, 1, open_high=True)
@@ -312,7 +347,7 @@ class Adagrad(Optimizer):
     n_slots = 1
 
     def __init__(self, learning_rate=1e-3, initial_accumulator_value=0.1, epsilon=1e-7,
-                 weight_decay=0.0, **kwargs):
+                 weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.initial_accumulator_value = _rate(initial_accumulator_value,
                                                "initial_accumulator_value")
@@ -349,7 +384,8 @@ class Lion(Optimizer):
     rule = "lion"
     n_slots = 1
 
-    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.99, weight_decay=0.0, **kwargs):
+    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.99, weight_decay=0.0,
+                 **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.beta_1 = _within(beta_1, "beta_1", 0, 1, open_high=True)
         self.beta_2 = _within(beta_2, "beta_2", 0, 1, open_high=True)
@@ -368,6 +404,10 @@ def get(identifier):
     Parameters
     ----------
     identifier : str or Optimizer
+
+    Returns
+    -------
+    Optimizer
 
     Examples
     --------

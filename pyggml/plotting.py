@@ -1,6 +1,7 @@
 """The graph of a model's layers as text in Graphviz' language, and as a picture."""
 
 import os
+from typing import Any
 
 _formats = ("png", "svg", "pdf", "jpg")
 
@@ -14,7 +15,7 @@ def _shapes(symbols):
                      for s in symbols)
 
 
-def model_to_dot(model, show_shapes=True, show_layer_names=True, rankdir="TB", dpi=200):
+def model_to_dot(model, show_shapes=True, show_layer_names=True, rankdir="TB", dpi=200) -> str:
     """Return the graph of a model's layers in Graphviz' language; needs no other package.
 
     Parameters
@@ -32,6 +33,11 @@ def model_to_dot(model, show_shapes=True, show_layer_names=True, rankdir="TB", d
     Returns
     -------
     str
+
+    Raises
+    ------
+    ValueError
+        An unknown ``rankdir``.
 
     Examples
     --------
@@ -65,7 +71,7 @@ def model_to_dot(model, show_shapes=True, show_layer_names=True, rankdir="TB", d
 
 
 def plot_model(model, to_file="model.dot", show_shapes=True, show_layer_names=True, rankdir="TB",
-               dpi=200):
+               dpi=200) -> Any:
     """Write the graph of a model's layers into a file.
 
     Parameters
@@ -89,6 +95,14 @@ def plot_model(model, to_file="model.dot", show_shapes=True, show_layer_names=Tr
         Graphviz' program ``dot`` is not installed.
     ValueError
         Another ending.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import utils
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> utils.plot_model(model, "model.dot")
+    'model.dot'
     """
     path = os.fspath(to_file)
     ending = os.path.splitext(path)[1][1:].lower()

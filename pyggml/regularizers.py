@@ -22,9 +22,15 @@ class Regularizer:
     ------
     ValueError
         A factor is negative or not finite.
+
+    Examples
+    --------
+    >>> from pyggml import regularizers
+    >>> regularizers.get("l2").get_config()
+    {'l2': 0.01}
     """
 
-    def __init__(self, l1=0.0, l2=0.0):
+    def __init__(self, l1=0.0, l2=0.0) -> None:
         self.l1, self.l2 = _factor(l1, "l1"), _factor(l2, "l2")
 
     def __call__(self, w):
@@ -70,7 +76,7 @@ class L1(Regularizer):
     {'l1': 0.1}
     """
 
-    def __init__(self, l1=0.01):
+    def __init__(self, l1=0.01) -> None:
         super().__init__(l1=l1)
 
     def get_config(self):
@@ -91,7 +97,7 @@ class L2(Regularizer):
     {'l2': 0.1}
     """
 
-    def __init__(self, l2=0.01):
+    def __init__(self, l2=0.01) -> None:
         super().__init__(l2=l2)
 
     def get_config(self):
@@ -131,6 +137,10 @@ def get(identifier):
     ----------
     identifier : {"l1", "l2", "l1_l2"}, Regularizer, callable or None
         A callable takes a weight as a tensor and returns a tensor of shape (1,).
+
+    Returns
+    -------
+    callable or None
 
     Examples
     --------

@@ -5,8 +5,13 @@ weight as a tensor that any ggml program can read, and the optimizer's state. ``
 lists the keys.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +19,9 @@ from pyggml import _config, _loading, _serialize
 from pyggml._container import MAX_NAME, Container, FileFormatError, write
 from pyggml._gguf import Checksum, layout, quantize
 from pyggml._serialize import register
+
+if TYPE_CHECKING:
+    from pyggml.models import Model
 
 __all__ = ["FileFormatError", "load_model", "load_weights", "register", "save_model",
            "save_weights"]
@@ -317,7 +325,30 @@ def compare(wanted, given):
 # ---- what users call ----------------------------------------------------------------------
 
 def save_model(model, path, quantize=None, include_optimizer=True, keep=1):
-    """Save a model as one GGUF file; see :meth:`pyggml.Model.save`."""
+    """Save a model as one GGUF file; see :meth:`pyggml.Model.save`.
+
+    Parameters
+    ----------
+    model : Model
+    path : str or path-like
+    quantize : {None, "f16", "bf16", "q8_0", "q4_K"}
+    include_optimizer, keep
+        As for :meth:`pyggml.Model.save`.
+
+    Raises
+    ------
+    ValueError
+        An unknown ``quantize``.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import saving
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> saving.save_model(model, "model.gguf")
+    >>> pyggml.load_model("model.gguf").count_params()
+    3
+    """
     if quantize is not None and quantize not in _quantised:
         raise ValueError(f"quantize must be None or one of {', '.join(_quantised)}, got "
                          f"{quantize!r}")
@@ -355,7 +386,8 @@ def _check_keep(keep):
     return keep.__index__()
 
 
-def load_model(path, custom_objects=None, compile=True):
+def load_model(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None,
+               compile: bool = True) -> Model:
     """Load a model from a file of :meth:`Model.save` or of a checkpoint.
 
     Nothing random is drawn, and quantised weights become float32.
@@ -408,7 +440,22 @@ def load_model(path, custom_objects=None, compile=True):
 
 
 def save_weights(model, path, keep=1):
-    """Save the weights of a model without its architecture; see :meth:`Model.save_weights`."""
+    """Save the weights of a model without its architecture; see :meth:`Model.save_weights`.
+
+    Parameters
+    ----------
+    model : Model
+    path : str or path-like
+    keep : int
+        How many older files stay, as ``<path>.1`` and so on.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import saving
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> saving.save_weights(model, "weights.gguf")
+    """
     model.require_built()
     keep = _check_keep(keep)
     names, tensors = Names(), []
@@ -419,7 +466,32 @@ def save_weights(model, path, keep=1):
 
 
 def load_weights(model, path, by_name=False, skip_mismatch=False):
-    """Load weights into a model; see :meth:`Model.load_weights`."""
+    """Load weights into a model; see :meth:`Model.load_weights`.
+
+    Parameters
+    ----------
+    model : Model
+    path : str or path-like
+    by_name, skip_mismatch : bool
+        As for :meth:`pyggml.Model.load_weights`.
+
+    Returns
+    -------
+    list of str, or None
+
+    Raises
+    ------
+    ValueError
+        The file does not fit the model, or ``skip_mismatch`` without ``by_name``.
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> from pyggml import saving
+    >>> model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    >>> saving.save_weights(model, "weights.gguf")
+    >>> loaded = saving.load_weights(model, "weights.gguf")
+    """
     model.require_built()
     if skip_mismatch and not by_name:
         raise ValueError("skip_mismatch needs by_name=True")

@@ -37,7 +37,7 @@ def _positive(value, name):
 class _RateSetter(Callback):
     """Sets the optimizer's rate at the beginning of every epoch or step."""
 
-    def __init__(self, by):
+    def __init__(self, by) -> None:
         super().__init__()
         if by not in ("epoch", "step"):
             raise ValueError(f"by must be 'epoch' or 'step', got {by!r}")
@@ -79,7 +79,13 @@ class _RateSetter(Callback):
         self.model.optimizer.learning_rate = self.rate_for(number)
 
     def rate_for(self, number):
-        """Return the rate for an epoch or step."""
+        """Return the rate for an epoch or step.
+
+        Parameters
+        ----------
+        number : int
+            Epochs or updates done.
+        """
         raise NotImplementedError(f"{type(self).__name__}.rate_for")
 
 
@@ -98,9 +104,18 @@ class Schedule(_RateSetter):
     ----------
     base : float or None
         The initial rate; kept from one ``fit`` to the next.
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> class Halve(schedules.Schedule):
+    ...     def rate_at(self, number, base, period):
+    ...         return base / 2**number
+    >>> Halve(1.0, by="step")(3)
+    0.125
     """
 
-    def __init__(self, initial_learning_rate=None, by="epoch"):
+    def __init__(self, initial_learning_rate=None, by="epoch") -> None:
         super().__init__(by)
         self.initial_learning_rate = (
             None if initial_learning_rate is None
@@ -140,7 +155,23 @@ class Schedule(_RateSetter):
         return self.rate_at(number, self.base, self._period)
 
     def __call__(self, number):
-        """Return the rate for a number of epochs or steps done."""
+        """Return the rate for a number of epochs or steps done.
+
+        Parameters
+        ----------
+        number : int
+            Updates done.
+
+        Returns
+        -------
+        float
+            The rate.
+
+        Raises
+        ------
+        ValueError
+            The schedule counts epochs, or does not know the rate it begins with.
+        """
         if self.base is None:
             raise ValueError(f"{type(self).__name__} needs initial_learning_rate to be called or "
                              "to be an optimizer's learning_rate")
@@ -153,12 +184,19 @@ class Schedule(_RateSetter):
 
     def get_state(self):
         """Return what a resumed run needs."""
-        return {"base": self.base, "period": self._period}
+        return {"base": self.base, "period": self._period, "steps": self._steps}
 
     def set_state(self, state):
-        """Take over :meth:`get_state`'s value."""
+        """Take over :meth:`get_state`'s value.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`get_state` returned.
+        """
         self.base = state["base"]
         self._period = state["period"]
+        self._steps = state["steps"]
 
     def __eq__(self, other):
         return type(other) is type(self) and self.get_config() == other.get_config()
@@ -188,7 +226,7 @@ class StepDecay(Schedule):
     (1.0, 0.5, 0.25)
     """
 
-    def __init__(self, step_size=10, gamma=0.1, initial_learning_rate=None, by="epoch"):
+    def __init__(self, step_size=10, gamma=0.1, initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.step_size = positive_int(step_size, "step_size")
         self.gamma = _positive(gamma, "gamma")
@@ -208,10 +246,17 @@ class ExponentialDecay(Schedule):
         Whether the exponent is rounded down.
     initial_learning_rate : float, optional
     by : {"epoch", "step"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.ExponentialDecay(0.5, 10, initial_learning_rate=1.0, by="step")
+    >>> rate(20)
+    0.25
     """
 
     def __init__(self, decay_rate=0.95, decay_steps=1, staircase=False,
-                 initial_learning_rate=None, by="epoch"):
+                 initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.decay_rate = _positive(decay_rate, "decay_rate")
         self.decay_steps = positive_int(decay_steps, "decay_steps")
@@ -242,10 +287,17 @@ class CosineDecay(Schedule):
         How much longer every cosine is than the one before; at least 1.
     initial_learning_rate : float, optional
     by : {"epoch", "step"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.CosineDecay(t_max=100, by="step", initial_learning_rate=1.0)
+    >>> round(rate(50), 6)
+    0.5
     """
 
     def __init__(self, eta_min=0.0, t_max=None, warmup=0, warmup_start=0.0, restarts=False,
-                 t_mult=1.0, initial_learning_rate=None, by="epoch"):
+                 t_mult=1.0, initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.eta_min = _rate(eta_min, "eta_min")
         self.t_max = None if t_max is None else positive_int(t_max, "t_max")
@@ -288,10 +340,17 @@ class PolynomialDecay(Schedule):
         Whether ``decay_steps`` is extended to its next multiple instead of staying at the end.
     initial_learning_rate : float, optional
     by : {"epoch", "step"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.PolynomialDecay(0.0, 10, initial_learning_rate=1.0, by="step")
+    >>> rate(5)
+    0.5
     """
 
     def __init__(self, end_learning_rate=1e-4, decay_steps=None, power=1.0, cycle=False,
-                 initial_learning_rate=None, by="epoch"):
+                 initial_learning_rate=None, by="epoch") -> None:
         super().__init__(initial_learning_rate, by)
         self.end_learning_rate = _rate(end_learning_rate, "end_learning_rate")
         self.decay_steps = (None if decay_steps is None
@@ -329,7 +388,7 @@ class PiecewiseConstantDecay(Schedule):
     [0.1, 0.1, 0.01, 0.001]
     """
 
-    def __init__(self, boundaries, values, by="epoch"):
+    def __init__(self, boundaries, values, by="epoch") -> None:
         self.boundaries = [count(b, "boundaries") for b in boundaries]
         self.values = [_rate(v, "values") for v in values]
         if sorted(set(self.boundaries)) != self.boundaries:
@@ -364,10 +423,17 @@ class OneCycle(Schedule):
     -----
     After ``total_steps`` the rate stays at its end. Turning points lie at
     ``pct_start * total_steps - 1`` and ``total_steps - 1``.
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.OneCycle(1.0, total_steps=100, pct_start=0.5)
+    >>> round(rate(0), 6)
+    0.04
     """
 
     def __init__(self, max_lr, total_steps=None, pct_start=0.3, div_factor=25.0,
-                 final_div_factor=1e4, anneal="cos", by="step"):
+                 final_div_factor=1e4, anneal="cos", by="step") -> None:
         self.max_lr = _positive(max_lr, "max_lr")
         self.total_steps = None if total_steps is None else positive_int(total_steps,
                                                                          "total_steps")
@@ -414,10 +480,17 @@ class CyclicLR(Schedule):
     initial_learning_rate : float, optional
         The lower rate.
     by : {"step", "epoch"}
+
+    Examples
+    --------
+    >>> from pyggml import schedules
+    >>> rate = schedules.CyclicLR(0.5, 10, initial_learning_rate=0.1)
+    >>> round(rate(10), 6)
+    0.5
     """
 
     def __init__(self, max_lr, step_size=2000, mode="triangular", gamma=0.99994,
-                 initial_learning_rate=None, by="step"):
+                 initial_learning_rate=None, by="step") -> None:
         super().__init__(initial_learning_rate, by)
         self.max_lr = _positive(max_lr, "max_lr")
         self.step_size = positive_int(step_size, "step_size")
@@ -455,7 +528,7 @@ class LearningRateScheduler(_RateSetter):
     >>> halve = pyggml.callbacks.LearningRateScheduler(lambda epoch: 0.1 * 0.5**epoch)
     """
 
-    def __init__(self, schedule, verbose=0, by=None):
+    def __init__(self, schedule, verbose=0, by=None) -> None:
         if not callable(schedule):
             raise TypeError(f"schedule must be callable, got {type(schedule).__name__}")
         inner = schedule if isinstance(schedule, Schedule) else None
@@ -487,12 +560,19 @@ class LearningRateScheduler(_RateSetter):
 
     def get_state(self):
         """Return what a resumed run needs."""
-        return {} if self._inner is None else self._inner.get_state()
+        inner = None if self._inner is None else self._inner.get_state()
+        return {"steps": self._steps, "inner": inner}
 
     def set_state(self, state):
-        """Take over :meth:`get_state`'s value."""
+        """Take over :meth:`get_state`'s value.
+
+        Parameters
+        ----------
+        state : dict
+        """
+        self._steps = state["steps"]
         if self._inner is not None:
-            self._inner.set_state(state)
+            self._inner.set_state(state["inner"])
 
 
 def _positional(function):

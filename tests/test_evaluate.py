@@ -136,3 +136,92 @@ def test_rowwise_helpers_are_numpys():
     assert np.array_equal(argmax_last(x), x.argmax(axis=-1))
     assert softmax_last(x)[2].tolist() == [1, 0, 0]
     assert argmax_last(x[:, ::2]).tolist() == x[:, ::2].argmax(axis=-1).tolist()
+
+
+def test_penalties_count_in_training_and_not_in_what_is_measured():
+    """evaluate is the loss of the predictions; fit reports what it trains on."""
+    x, y = np.ones((4, 2), np.float32), np.zeros((4, 1), np.float32)
+    model = pyggml.Sequential([
+        pyggml.Input((2,)),
+        pyggml.layers.Dense(1, kernel_initializer="ones", kernel_regularizer="l2")])
+    model.compile(pyggml.optimizers.SGD(0.0), "mse")
+    history = model.fit(x, y, validation_data=(x, y), verbose=0).history
+    plain = np.mean(model.predict(x).astype("d") ** 2)
+    assert model.evaluate(x, y) == pytest.approx(plain) == pytest.approx(4.0)
+    assert history["val_loss"] == [pytest.approx(plain)]
+    assert history["loss"] == [pytest.approx(plain + 0.01 * 2)]
+    with pyggml.Trainer(model, 4) as trainer:
+        assert trainer.eval(x, y) == pytest.approx(plain)
+        assert trainer.step(x, y) == pytest.approx(plain + 0.01 * 2)
+
+
+# ---- habits from Keras ------------------------------------------------------------------------
+
+def _classifier():
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(4, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def _labelled(n=50):
+    rng = np.random.default_rng(4)
+    return rng.normal(size=(n, 3)).astype(np.float32), rng.integers(0, 4, n)
+
+
+def test_no_batch_size_means_32():
+    x, y = _labelled()
+    model = _classifier()
+    model.fit(x, y, batch_size=None, verbose=0)
+    assert model.compiled.trainer.batch_size == 32
+    assert model.evaluate(x, y, batch_size=None) == model.evaluate(x, y)
+    assert (model.predict(x, batch_size=None) == model.predict(x)).all()
+
+
+def test_predict_shows_progress_if_asked(capsys):
+    x, _ = _labelled()
+    model = _classifier()
+    silent = model.predict(x)
+    assert capsys.readouterr().err == ""
+    for source in (x, iter([x])):
+        assert model.predict(source, verbose=2) == pytest.approx(silent, abs=1e-6)
+        assert capsys.readouterr().err.startswith("predict")
+    with pytest.raises(ValueError, match="verbose must be"):
+        model.predict(x, verbose=3)
+
+
+def test_train_on_batch_is_a_step_of_fit():
+    x, y = _labelled()
+    pyggml.set_seed(1)
+    by_fit, by_hand = _classifier(), _classifier()
+    by_hand.set_weights(by_fit.get_weights())
+    weights = np.linspace(0, 2, 50)
+    history = by_fit.fit(x, y, batch_size=50, epochs=3, shuffle=False, verbose=0,
+                         sample_weight=weights)
+    found = [by_hand.train_on_batch(x, y, weights) for _ in range(3)]
+    assert found == [list(row) for row in zip(*history.history.values(), strict=True)]
+    for a, b in zip(by_fit.get_weights(), by_hand.get_weights(), strict=True):
+        assert a.tobytes() == b.tobytes()
+    # Any number of rows, and fit goes on with the same optimizer.
+    by_hand.train_on_batch(x[:7], y[:7])
+    by_hand.fit(x, y, batch_size=10, verbose=0)
+    assert by_hand.compiled.trainer.n_steps == 3 + 1 + 5
+    assert by_hand.train_on_batch(x, y, return_dict=True).keys() == {"loss", "accuracy"}
+    assert by_hand.metrics_names == ["loss", "accuracy"]
+
+
+def test_train_on_batch_takes_class_weights_and_refuses_no_rows():
+    x, y = _labelled()
+    model, other = _classifier(), _classifier()
+    other.set_weights(model.get_weights())
+    table = {0: 1.0, 1: 0.5, 2: 2.0, 3: 0.0}
+    assert model.train_on_batch(x, y, class_weight=table) == other.train_on_batch(
+        x, y, np.array([table[label] for label in y]))
+    with pytest.raises(ValueError, match="no rows"):
+        model.train_on_batch(x[:0], y[:0])
+
+
+def test_test_and_predict_on_batch_take_all_rows_at_once():
+    x, y = _labelled()
+    model = _classifier()
+    assert model.test_on_batch(x, y) == model.evaluate(x, y, batch_size=50)
+    assert (model.predict_on_batch(x) == model.predict(x, batch_size=50)).all()

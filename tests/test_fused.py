@@ -216,3 +216,65 @@ def test_a_function_without_gradient_may_stand_in_a_training_graph():
         first = trainer.step(x, y)
         print(trainer.step(x, y) < first)
     """) == "True\n"
+
+
+def attention_reference(heads, scale, sees):
+    """softmax(scale q k.T) v of the keys that are seen, head by head."""
+
+    def call(q, k, v):
+        def split(x):
+            return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+
+        def join(x):
+            return x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+        a, b, c = split(q), split(k), split(v)
+        p = np.exp(scale * a @ b.swapaxes(2, 3)) * sees[:, None]
+        p = p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
+
+        def backward(dout):
+            g = split(dout)
+            dp = g @ c.swapaxes(2, 3)
+            ds = scale * p * (dp - (dp * p).sum(-1, keepdims=True))
+            return join(ds @ b), join(ds.swapaxes(2, 3) @ a), join(p.swapaxes(2, 3) @ g)
+
+        return join(p @ c), backward
+
+    return call
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [None, (2, 1, 7), (1, 5, 7), (2, 5, 7)], ids=str)
+def test_attention(masked, causal):
+    mask = None
+    sees = np.ones((2, 5, 7))
+    if masked:
+        mask = (normal(*masked, seed=4) > -0.5).astype(np.float32)
+        mask[0, 0] = 0  # a query, or all of a batch, that sees nothing
+        sees = sees * mask
+    if causal:
+        sees = np.tril(sees)
+
+    def function(q, k, v):
+        given = None if mask is None else ops.constant(q, mask)
+        return _fused.attention(q, k, v, given, 2, 0.7, causal)
+
+    check(function, [f32(2, 5, 6), f32(2, 7, 6, seed=1), f32(2, 7, 4, seed=2)],
+          attention_reference(2, 0.7, sees))
+
+
+def test_attention_without_a_gradient_for_queries_is_composed():
+    x = pyggml.Input((5, 4))
+    layer = layers.MultiHeadAttention(2, 3)
+    model = pyggml.Model(x, layer(x, x))
+    layer.query_kernel.trainable = layer.query_bias.trainable = False
+    model.compile("sgd", "mse")
+    before = _lowering.rewritten()
+    with pyggml.Trainer(model, 3) as trainer:
+        trainer.step(f32(3, 5, 4), f32(3, 5, 4, seed=1))
+        moved = trainer.get_weights()
+    assert _lowering.rewritten() != before
+    for name, old, new in zip(model.weight_names.values(), model.get_weights(), moved,
+                              strict=True):
+        if "key_bias" not in name:  # whose gradient is rounding alone
+            assert (old == new).all() == ("query" in name), name

@@ -1,5 +1,6 @@
 """fit_generator: every kind of source, its end, its threads, and Ctrl-C."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from child import run_child
 
 import pyggml
 from pyggml import layers, optimizers
@@ -222,15 +224,33 @@ def test_a_model_that_does_not_know_its_input_learns_it_from_the_first_batch():
     assert model.input_shape == (None, 3)
 
 
-def test_torch_data_loaders():
-    torch = pytest.importorskip("torch")
-    x = torch.arange(24.0).reshape(8, 3) / 24
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x.sum(dim=1)),
-                                         batch_size=4)
-    model, expected = model_of(), model_of()
-    model.fit_generator(loader, batch_size=4, epochs=2, verbose=0)
-    expected.fit(x.numpy(), x.sum(dim=1).numpy(), batch_size=4, epochs=2, shuffle=False, verbose=0)
-    assert weights(model) == weights(expected)
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+@pytest.mark.parametrize("processes", [0, 2])
+def test_torch_data_loaders(processes):
+    printed = run_child(f"""
+        import numpy as np, torch, pyggml
+        pyggml.set_num_threads(1)
+        def make():
+            model = pyggml.Sequential([pyggml.Input((3,)), pyggml.layers.Dense(
+                1, kernel_initializer="zeros")])
+            model.compile("adam", "mse", ["mae"])
+            return model
+        x = torch.arange(24.0).reshape(8, 3) / 24
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(x, x.sum(dim=1)), batch_size=4,
+            num_workers={processes})
+        model, expected = make(), make()
+        found = model.fit(loader, batch_size=4, epochs=3, verbose=0)
+        wanted = expected.fit(x.numpy(), x.sum(dim=1).numpy(), batch_size=4, epochs=3,
+                              shuffle=False, verbose=0)
+        for a, b in zip(model.get_weights(), expected.get_weights()):
+            assert a.tobytes() == b.tobytes()
+        assert found.history == wanted.history
+        assert model.evaluate(loader) == expected.evaluate(x.numpy(), x.sum(dim=1).numpy())
+        assert (model.predict(loader) == expected.predict(x.numpy())).all()
+        print("same")
+    """)
+    assert printed == "same\n"
 
 
 # ---- threads ----------------------------------------------------------------------------------
@@ -370,10 +390,10 @@ class Calibration:
 
 @pytest.fixture
 def calibration(monkeypatch):
-    from pyggml import training
+    from pyggml import _fitting
 
     found = Calibration()
-    monkeypatch.setattr(training, "_calibration", found)
+    monkeypatch.setattr(_fitting, "_calibration", found)
     return found
 
 

@@ -51,6 +51,19 @@ def test_figure_has_a_panel_a_metric(tmp_path):
     assert (tmp_path / "figure.pdf").stat().st_size > 1000
 
 
+def test_figure_of_one_epoch_shows_points_at_its_number():
+    pytest.importorskip("matplotlib")
+    history = pyggml.History()
+    history.append(3, {"loss": 1.0, "val_loss": 2.0})
+    panel = history.plot().axes[0]
+    assert panel.get_xticks().tolist() == [3]
+    assert [line.get_marker() for line in panel.lines] == ["o", "o"]
+    history.append(4, {"loss": 1.0})
+    panel = history.plot().axes[0]
+    assert [line.get_marker() for line in panel.lines] == ["None", "o"]
+    assert all(tick == int(tick) for tick in panel.get_xticks())
+
+
 def test_figure_on_given_axes():
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure

@@ -21,6 +21,11 @@ CASES = [
     (3, 4, 1, 50, 6, 1, 5, (1, 1), (0, 2), (1, 1), 1),
     (3, 4, 1, 50, 6, 1, 5, (1, 1), (0, 4), (1, 2), 1),
     (2, 2, 4, 4, 3, 3, 3, (1, 1), (3, 4), (1, 1), 1),
+    (1, 5, 13, 11, 7, 1, 1, (1, 1), (0, 0), (1, 1), 1),
+    (5, 33, 9, 17, 18, 1, 1, (1, 1), (0, 0), (1, 1), 1),
+    (3, 6, 5, 7, 9, 1, 1, (1, 1), (0, 0), (1, 1), 3),
+    (4, 3, 1, 1, 5, 1, 1, (1, 1), (0, 0), (1, 1), 1),
+    (2, 40, 28, 28, 24, 1, 1, (1, 1), (0, 0), (1, 1), 1),
 ]
 
 
@@ -53,7 +58,8 @@ def reference(case, x, w, dy):
             xs = padded[view][:, i]
             y[:, o] += np.einsum("nihw,oi->nohw", xs, w[o, :, a, b].astype(np.float64))
             dw[o, :, a, b] = np.einsum("nihw,nohw->oi", xs, dy[:, o].astype(np.float64))
-            dpad[view][:, i] += np.einsum("nohw,oi->nihw", dy[:, o].astype(np.float64), w[o, :, a, b])
+            dpad[view][:, i] += np.einsum("nohw,oi->nihw", dy[:, o].astype(np.float64),
+                                          w[o, :, a, b])
     dx = dpad[:, :, p[0]:p[0] + x.shape[2], p[1]:p[1] + x.shape[3]]
     return y, dx, dw
 
@@ -84,7 +90,8 @@ def test_conv(rng, close, threads, case):
 def test_padding_after_differs(rng, close):
     """The output's size says how much padding follows: stride 2, 'same', even input."""
     case = (2, 3, 8, 8, 4, 3, 3, (2, 2), (0, 0), (1, 1), 1)
-    x, w = rng.normal(size=(2, 3, 8, 8)).astype(np.float32), rng.normal(size=(4, 3, 3, 3)).astype(np.float32)
+    x = rng.normal(size=(2, 3, 8, 8)).astype(np.float32)
+    w = rng.normal(size=(4, 3, 3, 3)).astype(np.float32)
     dy = rng.normal(size=(2, 4, 4, 4)).astype(np.float32)
     wide = np.pad(x, ((0, 0), (0, 0), (0, 1), (0, 1)))
     want_y, want_dx, want_dw = reference(case, wide, w, dy)

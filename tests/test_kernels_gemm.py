@@ -114,7 +114,8 @@ def test_gradient_and_step_in_one(rng, close, threads, m, n, k):
     a, b, grad = operands(rng, 1, 0, m, n, k)
     w, s1, s2 = rng.normal(size=(3, m, n)).astype(np.float32)
     s2 = np.abs(s2)
-    options = {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1, "h1": 1.5, "h2": 2.0, "grad_scale": 0.5}
+    options = {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1, "h1": 1.5, "h2": 2.0,
+               "grad_scale": 0.5}
     w2, t1, t2 = w.copy(), s1.copy(), s2.copy()
     K.step("adam", w2, grad.astype(np.float32), t1, t2, **options)
     K.gemm_step("adam", 1, 0, a, b, w, s1, s2, **options)

@@ -41,14 +41,17 @@ def test_layer_norm(rng, close, threads, rms, affine, rows, n):
 @pytest.mark.parametrize("shape", [(2, 1, 1), (17, 3, 1), (33, 100, 1), (256, 700, 1), (3, 5, 7),
                                    (1, 17, 33), (32, 16, 196)])
 def test_batch_norm(rng, close, threads, training, shape):
-    x = (rng.normal(size=shape) * 2 + 50).astype(np.float32)  # a mean that is large beside the spread
+    # a mean that is large beside the spread
+    x = (rng.normal(size=shape) * 2 + 50).astype(np.float32)
     c = shape[1]
     gamma, beta = rng.normal(size=(2, c)).astype(np.float32)
     x64 = x.astype(np.float64)
     mean, var = x64.mean((0, 2)), x64.var((0, 2))
     if not training:
         mean, var = mean + 0.5, var * 1.5
-    m32, v32 = (empty(c), empty(c)) if training else (mean.astype(np.float32), var.astype(np.float32))
+    m32, v32 = mean.astype(np.float32), var.astype(np.float32)
+    if training:
+        m32, v32 = empty(c), empty(c)
     y = np.empty_like(x)
     K.batch_norm(training, EPS, x, gamma, beta, y, m32, v32)
     close(m32, mean, rtol=1e-6)

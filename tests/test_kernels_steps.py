@@ -81,3 +81,46 @@ def test_sum_of_squares_does_not_depend_on_threads(rng, threads):
         K.set_num_threads(1)
         assert K.sum_squares(x) == got
         K.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("n", [1, 15, 17, 40003])
+@pytest.mark.parametrize("rule, options", CASES)
+def test_a_clipped_gradient_is_the_limited_one(rng, threads, rule, options, n):
+    g = rng.normal(size=n).astype(np.float32)
+    w = rng.normal(size=n).astype(np.float32)
+    both = []
+    for grad, clip in ((g, 0.25), (np.clip(g, -0.5, 0.5), 0.0)):
+        state = np.zeros((3, n), np.float32)
+        x = w.copy()
+        for _ in range(3):
+            K.step(rule, x, grad, *state, lr=LR, grad_scale=SCALE, clip=clip, **options)
+        both.append(x.tobytes() + state.tobytes())
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("rule, options", CASES)
+def test_at_rate_0_the_state_moves_and_the_weight_does_not(rng, rule, options):
+    w = rng.normal(size=37).astype(np.float32)
+    w[3] = 1e-39  # a denormal
+    before = w.tobytes()
+    state = np.ones((3, 37), np.float32)
+    g = np.full(37, 0.5, np.float32)
+    g[5], g[30] = np.nan, np.inf
+    K.step(rule, w, g, *state, lr=0.0, weight_decay=WD, **options)
+    assert w.tobytes() == before
+    if rule != "sgd":
+        assert not (state[0] == 1).all()
+
+
+def test_a_variance_below_0_by_rounding_counts_as_0(close):
+    w, g = np.ones(19, np.float32), np.full(19, 3e3, np.float32)
+    s, a = np.full(19, 9e6, np.float32), np.full(19, 3e3 + 1, np.float32)
+    b = np.zeros(19, np.float32)
+    K.step("rmsprop", w, g, s, b, a, lr=1e-6, rho=0.9, eps=1e-6, centered=1)
+    close(w, np.full(19, 1 - 1e-6 * 3e3 / 1e-3))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_sum_of_squares_neither_overflows_nor_vanishes(rng, threads, size):
+    x = (rng.normal(size=70001) * size).astype(np.float32)
+    np.testing.assert_allclose(K.sum_squares(x), (x.astype(np.float64) ** 2).sum(), rtol=1e-12)

@@ -232,3 +232,27 @@ def test_an_embedding_of_something_computed_is_refused():
         layers.Embedding(7, 3)(layers.Flatten()(words))
     with pytest.raises(TypeError, match="int32"):
         layers.Embedding(7, 3)(pyggml.Input((4,)))
+
+
+def test_attention_scores_are_returned_if_asked_for():
+    x = pyggml.Input((5, 6))
+    layer = layers.MultiHeadAttention(2, 3, dropout=0.5)
+    y, scores = layer(x, x, use_causal_mask=True, return_attention_scores=True)
+    assert y.shape == (None, 5, 6) and scores.shape == (None, 2, 5, 5)
+    model = pyggml.Model(x, [y, scores])
+    data = np.random.default_rng(0).normal(size=(3, 5, 6)).astype("f")
+    out, weights = model.predict(data)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+    assert np.triu(weights, 1).max() == 0
+    q, k = (np.einsum("ntd,dhs->nhts", data, layer.__dict__[f"{role}_kernel"].numpy())
+            for role in ("query", "key"))
+    scores = np.einsum("nhqs,nhks->nhqk", q, k) / np.sqrt(3)
+    scores = np.where(np.tril(np.ones((5, 5))) > 0, scores, -np.inf)
+    want = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    np.testing.assert_allclose(weights, want / want.sum(axis=-1, keepdims=True), atol=1e-5)
+    again = pyggml.Model.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again.predict(data)[1], weights)
+    alone = pyggml.Model(x, layer(x, x, use_causal_mask=True))
+    # Without scores all of it is one kernel.
+    np.testing.assert_allclose(alone.predict(data), out, rtol=1e-5, atol=1e-6)

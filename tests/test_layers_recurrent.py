@@ -8,7 +8,7 @@ from layer_check import Case, check, check_gradients, check_outputs, random
 from reference import recurrent
 
 import pyggml
-from pyggml import _lowering, layers
+from pyggml import _lowering, layers, ops
 
 KINDS = [(layers.SimpleRNN, recurrent.simple_rnn, {}),
          (layers.LSTM, recurrent.lstm, {}),
@@ -147,8 +147,94 @@ def test_the_forget_gate_starts_open():
 
 
 @pytest.mark.parametrize("steps", [40, 300, 5000])
-def test_a_sequence_too_long_for_the_graph_is_refused_when_the_trainer_is_made(steps):
+def test_sequences_of_any_length_train_with_any_activation(steps):
     model = pyggml.Sequential([pyggml.Input((steps, 2)), layers.LSTM(3, "softmax")])
     model.compile("sgd", "mse")
-    with pytest.raises(NotImplementedError, match="2048"):
-        pyggml.Trainer(model, 2)
+    x = np.random.default_rng(1).normal(size=(2, steps, 2))
+    with pyggml.Trainer(model, 2) as trainer:
+        loss = trainer.step(x, np.ones((2, 3)))
+        assert trainer.step(x, np.ones((2, 3))) < loss
+
+
+# ---- masks and dropout --------------------------------------------------------------------------
+
+MASK = np.array([[1, 1, 0, 0, 1], [1, 1, 1, 1, 1], [0, 0, 1, 1, 0]], np.float32)
+
+
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+@pytest.mark.parametrize("how", [
+    {}, {"return_sequences": True}, {"return_sequences": True, "go_backwards": True}], ids=str)
+def test_masked_steps_keep_state_and_output(form, kind, function, extra, how):
+    layer = kind(3, return_state=True, **how, **extra)
+    case = Case(layer, [random(3, 5, 2), MASK],
+                call=lambda layer, given: layer(given[0], mask=given[1]))
+    (y, states), backward = function(np.float64(case.xs[0]), **case.weights, mask=MASK, **how,
+                                     **extra)
+    check_outputs(case.forward(), [y, *states])
+    dy, *dstates = case.douts()
+    expected = backward(dy, dstates)
+    expected["xs"] = [expected.pop("x"), np.zeros_like(MASK)]
+    check_gradients(case.gradients(), expected)
+
+
+def test_bidirectional_passes_over_padding_in_both_directions():
+    words = pyggml.Input((4,), dtype="int32")
+    vectors = layers.Embedding(10, 3)(words)
+    mask = layers.PaddingMask()(words)
+    out = layers.Bidirectional(layers.LSTM(2))(vectors, mask=mask)
+    model = pyggml.Model(words, out)
+    padded = model.predict(np.array([[4, 7, 0, 0], [4, 7, 3, 0]]))
+    plain = pyggml.Input((2,), dtype="int32")
+    short = pyggml.Model(plain, model.layers[-1](model.get_layer(model.layers[1].name)(plain)))
+    np.testing.assert_allclose(padded[:1], short.predict(np.array([[4, 7]])), rtol=1e-6)
+    again = pyggml.Model.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again.predict(np.array([[4, 7, 0, 0], [4, 7, 3, 0]])), padded)
+
+
+def test_padding_masks_of_indices_numbers_and_features():
+    x = np.array([[[0, 0], [0, 1], [2, 0]]], np.float32)
+    assert ops.evaluate(layers.PaddingMask(), x[:, :, 0]).tolist() == [[0, 0, 1]]
+    features = pyggml.Input((3, 2))
+    assert pyggml.Model(features, layers.PaddingMask()(features)).predict(x).tolist() == [[0, 1, 1]]
+    assert pyggml.Model(features, layers.PaddingMask(2)(features)).predict(2 + 0 * x).tolist() == [
+        [0, 0, 0]]
+    with pytest.raises(NotImplementedError, match="PaddingMask"):
+        layers.Embedding(10, 3, mask_zero=True)
+
+
+@pytest.mark.parametrize("given", [(3, 4), (3,), (3, 5, 1)])
+def test_masks_of_other_shapes_are_refused(given):
+    x = pyggml.Input((5, 2))
+    with pytest.raises(ValueError, match="mask must have shape"):
+        layers.GRU(3)(x, mask=pyggml.Input(given[1:] or (1,)))
+
+
+@pytest.mark.parametrize("kind", [layers.SimpleRNN, layers.LSTM, layers.GRU])
+def test_dropout_in_recurrent_layers_is_for_training_and_the_same_at_every_step(kind):
+    x = np.ones((64, 6, 8), np.float32)
+    pyggml.set_seed(0)
+    model = pyggml.Sequential([pyggml.Input((6, 8)), kind(4, dropout=0.5, return_sequences=True)])
+    np.testing.assert_array_equal(model.predict(x), model.predict(x))
+    assert np.ptp(model.predict(x), axis=0).max() == 0  # all rows are the same
+    model.compile(pyggml.optimizers.SGD(0.0), "mse")
+    target = model.predict(x)
+    with pyggml.Trainer(model, 64) as trainer:
+        losses = {trainer.step(x, target) for _ in range(4)}
+        assert len(losses) == 4 and min(losses) > 0
+        assert trainer.eval(x, target) < 1e-12
+    recurrent_model = pyggml.Sequential([
+        pyggml.Input((6, 8)), kind(4, recurrent_dropout=0.5, return_sequences=True)])
+    recurrent_model.compile(pyggml.optimizers.SGD(0.0), "mse")
+    target = recurrent_model.predict(x)
+    with pyggml.Trainer(recurrent_model, 64) as trainer:
+        assert trainer.step(x, target) > 0
+        # The first step has no state to drop yet.
+        first = np.concatenate([np.ones((64, 1, 4)), np.zeros((64, 5, 4))], axis=1)
+    with pyggml.Trainer(recurrent_model, 64, loss_mask=24) as trainer:
+        assert trainer.step(x, target, first) < 1e-12
+    for bad in (1.0, -0.1):
+        with pytest.raises(ValueError, match="dropout must be in"):
+            kind(4, dropout=bad)
+        with pytest.raises(ValueError, match="recurrent_dropout must be in"):
+            kind(4, recurrent_dropout=bad)

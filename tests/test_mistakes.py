@@ -175,20 +175,6 @@ trainer.free()
 """) == ""
 
 
-def test_a_network_too_deep_for_ggml_opt_is_refused_and_still_predicts():
-    assert run_child("""
-        import numpy as np, pyggml
-        from pyggml import layers
-        model = pyggml.Sequential([pyggml.Input((4,))] + [layers.Dense(4) for _ in range(1500)])
-        print(model.predict(np.ones((2, 4))).shape)
-        model.compile("sgd", "mse")
-        try:
-            pyggml.Trainer(model, 8)
-        except NotImplementedError as error:
-            print("2048" in str(error))
-    """) == "(2, 4)\nTrue\n"
-
-
 @pytest.mark.parametrize("order", ["model trainer other", "other trainer model",
                                    "trainer model other", "trainer other model"])
 def test_objects_may_be_dropped_in_any_order(order):

@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from child import run_child
 from reference.gradcheck import normal, relative_error
 
 import pyggml
@@ -421,26 +420,3 @@ def test_custom_losses_and_metrics_are_functions_of_labels_and_predictions():
     w = np.abs(normal(9))
     logs = model.evaluate(x, y, sample_weight=w, return_dict=True)
     assert logs["worst"] == pytest.approx((w @ np.abs(e).max(axis=-1)) / w.sum(), rel=1e-5)
-
-
-# ---- depth --------------------------------------------------------------------------------------
-
-def test_a_deep_model_is_predicted_copied_and_refused_for_training_without_a_crash():
-    script = """
-import numpy as np, pyggml, pickle
-pyggml.set_num_threads(1)
-x = y = pyggml.Input((2,))
-for i in range(1500):
-    y = pyggml.layers.Dense(2)(y)
-model = pyggml.Model(x, y)
-p = model.predict(np.ones((1, 2)))
-assert model.copy().predict(np.ones((1, 2))).tobytes() == p.tobytes()
-assert pickle.loads(pickle.dumps(model)).predict(np.ones((1, 2))).tobytes() == p.tobytes()
-model.compile("sgd", "mse")
-try:
-    model.fit(np.ones((1, 2)), np.ones((1, 2)), verbose=0)
-except NotImplementedError as error:
-    assert "operations" in str(error)
-print("done")
-"""
-    assert run_child(script) == "done\n"

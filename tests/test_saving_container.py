@@ -5,7 +5,6 @@ import random
 import struct
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -261,37 +260,7 @@ def test_bytes_chosen_by_hypothesis_are_refused(good, tmp_path):
     check()
 
 
-# ---- speed and memory -----------------------------------------------------------------------
-
-def _best(function, n=4):
-    times = []
-    for _ in range(n):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-@pytest.mark.slow
-def test_a_hundred_megabytes_take_at_most_twice_as_long_as_with_numpy(tmp_path):
-    model = pyggml.Sequential([pyggml.Input((5000,)), layers.Dense(5000, use_bias=False)])
-    array = model.get_weights()[0]
-    assert array.nbytes == 100_000_000
-
-    def numpy_save():
-        with open(tmp_path / "a.npy", "wb") as file:
-            np.save(file, array)
-            file.flush()
-            os.fsync(file.fileno())
-
-    save, load = [], []
-    for _ in range(3):  # the better of several rounds: other programs share the machine
-        save.append(_best(lambda: model.save(tmp_path / "m")) / _best(numpy_save))
-        load.append(_best(lambda: pyggml.load_model(tmp_path / "m"))
-                    / _best(lambda: np.load(tmp_path / "a.npy")))
-    print(f"time over numpy's: save {min(save):.2f}, load {min(load):.2f}")
-    assert min(save) < 2 and min(load) < 2
-
+# ---- memory ---------------------------------------------------------------------------------
 
 _peak = """
 import os, resource, sys

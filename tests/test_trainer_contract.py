@@ -1,4 +1,8 @@
-"""The trainer's lines of the contract, R1 to R17, but those of copies (see test_trainer_copies)."""
+"""The trainer's lines of the contract, R1 to R17, but those with a file of their own.
+
+R7 is in test_trainer_loss_mask, R10 to R12 and R14 in test_trainer_copies, R16 in
+test_trainer_batch_norm.
+"""
 
 import math
 import re
@@ -202,134 +206,6 @@ def test_r6_eval_predict_and_gradients_leave_an_open_window_alone():
         assert same(a.get_weights(), b.get_weights())
 
 
-# ---- R7: loss weights ---------------------------------------------------------------------
-
-LOSSES = {
-    "mse": None, "mae": None, "huber": None, "log_cosh": None,
-    "binary_crossentropy": "sigmoid", "binary_focal_crossentropy": "sigmoid",
-    "categorical_crossentropy": "softmax", "sparse_categorical_crossentropy": "softmax",
-}
-
-
-def labels(loss, rows=6):
-    rng = np.random.default_rng(4)
-    if loss == "sparse_categorical_crossentropy":
-        return rng.integers(0, 3, rows)
-    if loss == "categorical_crossentropy":
-        return np.eye(3)[rng.integers(0, 3, rows)]
-    if loss.startswith("binary"):
-        return rng.integers(0, 2, (rows, 3)).astype(float)
-    return rng.normal(size=(rows, 3))
-
-
-def weighted(loss, mask):
-    return pyggml.Trainer(dense((4, 5, 3), last=LOSSES[loss], loss=loss), 6, loss_mask=mask)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("mask", [1, 3])
-def test_r7_ones_equal_no_weights_and_zeros_give_nothing(loss, mask):
-    x, y = batch(6)[0], labels(loss)
-    shape = (6,) if mask == 1 else (6, 3)
-    with weighted(loss, None) as plain, weighted(loss, mask) as trainer:
-        wanted, gradients = plain.eval(x, y), plain.gradients(x, y)
-        for w in (None, np.ones(shape)):
-            assert trainer.eval(x, y, w) == wanted
-            assert same(list(trainer.gradients(x, y, w).values()), list(gradients.values()))
-        before = trainer.get_weights()
-        assert trainer.step(x, y, np.zeros(shape)) == 0
-        assert same(trainer.get_weights(), before)
-        assert not any(g.any() for g in trainer.gradients(x, y, np.zeros(shape)).values())
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_r7_row_weights_are_never_renormalised(loss):
-    x, y = batch(6)[0], labels(loss)
-    w = np.array([0.5, 0, 2, 0, 1, 3])
-    with weighted(loss, 1) as trainer:
-        alone = []
-        for i in range(6):
-            one = np.zeros(6)
-            one[i] = 1
-            alone.append(trainer.eval(x, y, one))  # l_i / N
-        assert trainer.eval(x, y) == pytest.approx(sum(alone), rel=1e-5)
-        assert trainer.eval(x, y, w) == pytest.approx(np.dot(w, alone), rel=1e-5)
-        assert trainer.eval(x, y, w[:, None]) == trainer.eval(x, y, w)
-        assert trainer.step(x, y, 2 * w) == pytest.approx(2 * np.dot(w, alone), rel=1e-5)
-
-
-@pytest.mark.parametrize("loss", ["mse", "mae", "huber", "binary_crossentropy"])
-def test_r7_a_zero_removes_an_elements_gradient_exactly(loss):
-    x, y = batch(6)[0], labels(loss)
-    w = np.ones((6, 3))
-    w[:, 1] = 0
-    w[2, 0] = 0
-    other = y.copy()
-    other[w == 0] = np.nan
-    with weighted(loss, 3) as trainer:
-        gradients = trainer.gradients(x, y, w)
-        assert same(list(gradients.values()), list(trainer.gradients(x, other, w).values()))
-        kernel, bias = list(gradients.values())[-2:]
-        assert not kernel[:, 1].any() and not bias[1]  # only column 1 needs them
-        assert kernel[:, 0].any() and bias[2]
-
-
-def test_r7_masked_mse_is_the_documented_sum():
-    y = np.array([[1.0, 2, 3], [4, 5, 6]])
-    w = np.array([[1.0, 1, 0], [0, 1, 0]])
-    with pyggml.Trainer(zero(3), 2, loss_mask=3) as trainer:
-        assert trainer.eval(np.ones((2, 1)), y, w) == pytest.approx(5.0, abs=1e-6)
-        y[0, 2] = 1e6
-        assert trainer.step(np.ones((2, 1)), y, w) == pytest.approx(5.0, abs=1e-6)
-
-
-def test_r7_one_action_a_row_trains_a_q_network():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(32, 4))
-    actions = rng.integers(0, 2, 32)
-    value = x[np.arange(32), actions]
-    w = np.eye(2)[actions]
-    y = w * value[:, None]
-    model = dense((4, 32, 2), optimizer=pyggml.optimizers.Adam(0.01))
-    with pyggml.Trainer(model, 32, loss_mask=2) as trainer:
-        for _ in range(300):
-            trainer.step(x, y, w)
-        q = trainer.predict(x)
-        assert np.abs(q[np.arange(32), actions] - value).max() < 0.1
-
-
-@pytest.mark.parametrize("mask", [0, -1, 2.5, True, 4])
-def test_r7_other_widths_are_refused(mask):
-    with pytest.raises((TypeError, ValueError), match="loss_mask"):
-        pyggml.Trainer(dense((4, 5, 3)), 6, loss_mask=mask)
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (6,), (3,), (2, 3, 1), (2, 4)])
-def test_r7_other_shapes_are_refused(shape):
-    with pyggml.Trainer(zero(3), 2, loss_mask=3) as trainer:
-        with pytest.raises(ValueError, match=re.escape(str(shape)) + r"|rows"):
-            trainer.step(np.ones((2, 1)), np.ones((2, 3)), np.ones(shape))
-        assert trainer.n_steps == 0
-
-
-@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
-def test_r7_weights_that_are_negative_or_not_finite_are_refused(bad):
-    w = np.array([1.0, bad])
-    with pyggml.Trainer(zero(), 2, loss_mask=1) as trainer:
-        for call in (trainer.step, trainer.eval, trainer.gradients):
-            with pytest.raises(ValueError, match="finite and not negative"):
-                call(np.ones((2, 1)), np.ones((2, 1)), w)
-        assert trainer.n_steps == 0
-
-
-def test_r7_weights_need_a_mask():
-    with pyggml.Trainer(zero(), 2) as trainer:
-        with pytest.raises(ValueError, match="loss_mask"):
-            trainer.step(np.ones((2, 1)), np.ones((2, 1)), np.ones(2))
-        with pytest.raises(ValueError, match="loss_mask"):
-            trainer.step_many(np.ones((2, 1)), np.ones((2, 1)), [[0, 1]], np.ones(2))
-
-
 # ---- R8: weight decay ---------------------------------------------------------------------
 
 def test_r8_weight_decay_is_decoupled():
@@ -386,6 +262,37 @@ def test_r9_any_number_of_rows(rows):
             found = trainer.predict(x[:rows], batch_size=size)
             assert found.shape == (rows, 2) and found.dtype == np.float32
             np.testing.assert_allclose(found, whole[:rows], rtol=1e-5, atol=1e-6)
+
+
+def test_r9_numbers_of_rows_in_any_order_on_one_trainer():
+    """What was computed before, by the same graph or by another, leaves no trace."""
+    x = batch(40)[0]
+    with pyggml.Trainer(dense(), 8) as trainer:
+        whole = np.concatenate([trainer.predict(row[None]) for row in x])
+        for rows in (1, 1, 8, 33, 40, 8, 7, 1, 5, 0, 5, 6, 8, 3, 40):
+            for given in (x[:rows], np.asfortranarray(x[:rows]), x[:rows].astype(float)):
+                found = trainer.predict(given)
+                assert found.shape == (rows, 2) and found.flags.owndata
+                np.testing.assert_allclose(found, whole[:rows], rtol=1e-5, atol=1e-6)
+        with pytest.raises(ValueError, match=r"\(n, 4\)"):
+            trainer.predict(np.ones((1, 3), np.float32))
+        with pytest.raises(ValueError, match=r"\(n, 4\)"):
+            trainer.predict(np.ones((1, 4, 1), np.float32))
+
+
+def test_r9_several_outputs_and_axes_in_any_order():
+    inputs = pyggml.Input((4,))
+    hidden = layers.Dense(6, "tanh")(inputs)
+    model = pyggml.Model(inputs, [layers.Dense(2)(hidden), layers.Reshape((3, 2))(hidden)])
+    model.compile("sgd", "mse")
+    x = batch(20)[0]
+    with pyggml.Trainer(model, 8) as trainer:
+        wanted = [np.concatenate(rows) for rows in zip(*[trainer.predict(row[None]) for row in x],
+                                                       strict=True)]
+        assert [w.shape for w in wanted] == [(20, 2), (20, 3, 2)]
+        for rows in (8, 8, 3, 4, 4, 1, 1, 20, 20):
+            for a, b in zip(trainer.predict(x[:rows]), wanted, strict=True):
+                np.testing.assert_allclose(a, b[:rows], rtol=1e-5, atol=1e-6)
 
 
 def test_r9_predicting_does_not_disturb_the_training():
@@ -470,101 +377,6 @@ def test_r15_masks_follow_from_the_seed():
         with pyggml.Trainer(model, 8) as trainer:
             runs.append([trainer.step(x, y) for _ in range(4)])
     assert runs[0] == runs[1] != runs[2]
-
-
-# ---- R16: batch norm ----------------------------------------------------------------------
-
-def normed(momentum=None):
-    pyggml.set_seed(1)
-    model = pyggml.Sequential([
-        pyggml.Input((4,)), layers.Dense(8), layers.BatchNormalization(momentum=momentum),
-        layers.Dense(2)])
-    model.compile("adam", "mse")
-    return model
-
-
-def norm_of(model):
-    return next(v for v in model.layers if isinstance(v, layers.BatchNormalization))
-
-
-def test_r16_unfixed_statistics_are_told_once_and_do_not_move():
-    x, y = batch()
-    with pytest.warns(UserWarning, match="calibrate_bn") as found:
-        trainer = pyggml.Trainer(normed(), 8)
-    assert len(found) == 1 and found[0].filename == __file__
-    with trainer:
-        before = trainer.model().layers[1].get_weights()[2:]
-        for _ in range(3):
-            trainer.step(x, y)
-        trainer.step_many(x, y, [range(8)] * 3)
-        assert same(norm_of(trainer.model()).get_weights()[2:], before)
-
-
-@pytest.mark.parametrize("fixed", ["momentum", "frozen"])
-def test_r16_nothing_warns_where_statistics_are_taken_care_of(fixed):
-    model = normed(0.99 if fixed == "momentum" else None)
-    if fixed == "frozen":
-        norm_of(model).freeze_stats = True
-    with pyggml.Trainer(model, 8) as trainer:
-        trainer.step(*batch())
-
-
-def test_r16_momentum_keeps_running_averages_in_every_kind_of_step():
-    x, y = batch()
-    model = normed(0.9)
-    with pyggml.Trainer(model, 8) as a, pyggml.Trainer(model, 8) as b:
-        hidden = x @ model.layers[0].get_weights()[0] + model.layers[0].get_weights()[1]
-        a.step(x, y)
-        mean, variance = norm_of(a.model()).get_weights()[2:]
-        np.testing.assert_allclose(mean, 0.1 * hidden.mean(axis=0), rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(variance, 0.9 + 0.1 * hidden.var(axis=0), rtol=1e-4)
-        for _ in range(4):
-            a.step(x, y)
-        b.step_many(x, y, [range(8)] * 5)
-        assert same(a.get_weights(), b.get_weights())
-        a.gradients(x, y)
-        a.eval(x, y)
-        a.predict(x)
-        assert same(a.get_weights(), b.get_weights())
-
-
-@pytest.mark.filterwarnings("ignore:steps do not move")
-def test_r16_calibrate_bn_sets_the_statistics_exactly():
-    rng = np.random.default_rng(0)
-    x = rng.normal(10, 2, size=(256, 4)).astype(np.float32)
-    y = rng.normal(size=(256, 2)).astype(np.float32)
-    with pyggml.Trainer(normed(), 256) as trainer:
-        for _ in range(3):
-            trainer.step(x, y)
-        before, steps = trainer.get_weights(), trainer.n_steps
-        trainer.calibrate_bn(x)
-        after = trainer.get_weights()
-        assert same(before[:4], after[:4]) and same(before[6:], after[6:])
-        assert (trainer.n_steps, trainer.n_updates) == (steps, steps)
-        hidden = x.astype(float) @ after[0] + after[1]
-        np.testing.assert_allclose(after[4], hidden.mean(axis=0), rtol=1e-4)
-        np.testing.assert_allclose(after[5], hidden.var(axis=0), rtol=1e-4)
-        # Training and evaluation mode agree on this data then; a step tells its loss before it.
-        assert trainer.eval(x, y) == pytest.approx(trainer.step(x, y), rel=1e-4)
-        snapshot = trainer.snapshot()
-        trainer.calibrate_bn(x)
-        trainer.update_target(snapshot, 0.0)  # statistics are copied whole all the same
-        assert same(snapshot.get_weights()[4:6], trainer.get_weights()[4:6])
-
-
-def test_r16_calibrate_bn_without_batch_norm_does_nothing():
-    x, y = batch()
-    with pyggml.Trainer(dense(), 8) as trainer:
-        trainer.step(x, y)
-        before = trainer.get_weights()
-        trainer.calibrate_bn(x)
-        assert same(trainer.get_weights(), before)
-        assert trainer.n_steps == 1
-
-
-def test_r16_calibrate_bn_needs_rows():
-    with pyggml.Trainer(dense(), 8) as trainer, pytest.raises(ValueError, match="no rows"):
-        trainer.calibrate_bn(np.zeros((0, 4)))
 
 
 # ---- R17: cross-entropy on logits ---------------------------------------------------------
@@ -677,6 +489,12 @@ def test_repr_says_what_the_trainer_holds():
     with pyggml.Trainer(dense(), 8) as trainer:
         trainer.step(*batch())
         text = repr(trainer)
-    for part in ("58 trainable parameters", "bytes on CPU", "batch 8", "1 steps"):
+        trainer.gradients(*batch())
+        trainer.predict(np.ones((1, 4)))
+        more = repr(trainer)
+    for part in ("58 parameters (58 trainable)", "on CPU", "batch 8", "1 steps", "1 updates"):
         assert part in text
+    held = [int(re.search(r"(\d+) bytes", r)[1]) for r in (text, more)]
+    # Weights and two moments at least; then the graphs for gradients and predictions.
+    assert 3 * 4 * 58 < held[0] < held[1]
     assert repr(trainer) == "<Trainer freed>"

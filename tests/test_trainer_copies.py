@@ -334,6 +334,36 @@ def test_r14_free_twice_is_harmless_and_then_every_method_says_freed():
             pytest.fail(name)
 
 
+def test_r14_close_is_free():
+    trainer = pyggml.Trainer(dense(), 8)
+    trainer.close()
+    trainer.close()
+    assert repr(trainer) == "<Trainer freed>"
+
+
+def test_r14_what_is_not_freed_is_cleaned_up_at_garbage_collection():
+    trainer = pyggml.Trainer(dense(), 8)
+    trainer.step(*batch())
+    owners = [weakref.ref(view.base) for view in trainer.get_weights(copy=False)]
+    del trainer
+    gc.collect()
+    assert [owner() for owner in owners] == [None] * 4
+
+
+def test_r14_n_steps_counts_calls_and_n_updates_updates():
+    x, y = batch()
+    with pyggml.Trainer(dense(), 8, nbatch_logical=24) as trainer:
+        counts = []
+        for _ in range(7):
+            trainer.step(x, y)
+            trainer.eval(x, y)
+            trainer.predict(x)
+            counts.append((trainer.n_steps, trainer.n_updates))
+        trainer.step_many(x, y, np.tile(np.arange(8), (5, 1)))
+        counts.append((trainer.n_steps, trainer.n_updates))
+    assert counts == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (12, 4)]
+
+
 def test_r14_with_frees_after_an_error_too():
     with pytest.raises(KeyError, match="mine"), pyggml.Trainer(dense(), 8) as trainer:
         raise KeyError("mine")

@@ -94,6 +94,45 @@ def test_all_weights_zero_is_a_loss_of_zero_and_no_step():
         assert not any(w.any() for w in trainer.get_weights())
 
 
+@pytest.mark.parametrize("shape", [(3,), (5, 3), (2, 4, 3)])
+def test_weights_of_rows_count_for_all_of_a_row_whatever_its_axes(shape):
+    """Sequences and images: the weight of a sample is that of all its steps or pixels."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(4, *shape)), np.array([0, 0.5, 2, 1])
+    y = rng.normal(size=(4, *shape))
+    model = pyggml.Sequential([pyggml.Input(shape), layers.Dense(3, use_bias=False)])
+    model.set_weights([np.eye(3)])
+    each = w.reshape(4, *[1] * len(shape))
+    for loss, labels, values in [
+            ("mse", y, (x - y) ** 2),
+            (pyggml.losses.SparseCategoricalCrossentropy(from_logits=True),
+             y.argmax(-1), (np.log(np.exp(x).sum(-1)) - np.take_along_axis(
+                 x, y.argmax(-1)[..., None], -1)[..., 0])[..., None])]:
+        model.compile(optimizers.SGD(1.0), loss)
+        expected = float((each * values).mean())
+        assert model.evaluate(x, labels, sample_weight=w) == pytest.approx(expected, rel=1e-5)
+        with pyggml.Trainer(model, batch_size=4, loss_mask=1) as trainer:
+            assert trainer.eval(x, labels, w) == pytest.approx(expected, rel=1e-5)
+            (g,) = trainer.gradients(x, labels, w).values()
+        if loss == "mse":
+            want = x.reshape(-1, 3).T @ (2 * each * (x - y) / y.size).reshape(-1, 3)
+            np.testing.assert_allclose(g, want, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_of_rows_where_a_row_is_one_number():
+    x, y, w = np.arange(12.0).reshape(4, 3), np.arange(4.0), np.array([0, 0.5, 2, 1])
+    inputs = pyggml.Input((3,))
+    model = pyggml.Model(inputs, layers.Lambda(lambda x: pyggml.ops.sum(x, axis=1))(
+        layers.Dense(3)(inputs)))
+    assert model.output_shape == (None,)
+    model.compile(optimizers.SGD(0.0), "mse")
+    expected = float((w * (model.predict(x) - y) ** 2).mean())
+    assert model.evaluate(x, y, sample_weight=w) == pytest.approx(expected, rel=1e-5)
+    with pyggml.Trainer(model, batch_size=4, loss_mask=1) as trainer:
+        assert trainer.eval(x, y, w) == pytest.approx(expected, rel=1e-5)
+        assert trainer.step(x, y, w) == pytest.approx(expected, rel=1e-5)
+
+
 # ---- R05: weights by element --------------------------------------------------------------------
 
 def test_elements_are_really_switched_off():

@@ -1,7 +1,8 @@
-"""Build pyggml with ggml from each place it may come from, and import what was built.
+"""Build pyggml with ggml and the BLAS from each place they may come from, and try what was built.
 
-Every mode has a copy of the working tree and a virtual environment of its own; each prints one
-line. Needs cmake, and some minutes, for ggml is compiled twice.
+Every mode has a copy of the working tree and a virtual environment of its own, imports all
+modules there, trains a model, and runs a part of the tests; each prints one line. Needs cmake, an
+installed OpenBLAS for blas-system, and some minutes a mode: ggml is compiled twice.
 """
 
 import argparse
@@ -16,22 +17,55 @@ import time
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MODES = ("wheel", "system", "system-cmake", "subproject")
+# What the build is told, beside the place of an installed ggml.
+MODES = {
+    "wheel": ["-Dggml=wheel"],
+    "system": ["-Dggml=system"],
+    "system-cmake": ["-Dggml=system"],
+    "subproject": ["-Dggml=subproject"],
+    "blas-system": ["-Dggml=wheel", "-Dblas=system"],
+    "blas-none": ["-Dggml=wheel", "-Dblas=none"],
+}
+# What depends on ggml or the BLAS.
+TESTS = ("test_runtime.py", "test_variable.py", "test_ops.py", "test_kernels_gemm.py",
+         "test_kernels_isa.py", "test_training_numbers.py", "test_trainer_contract.py",
+         "test_opt.py")
 
-# Runs in the new environment, from another folder: import every extension module, then say which
-# files of ggml and OpenBLAS the process has mapped (Linux only).
+# Runs in the new environment, from another folder: import every extension module, train, then say
+# which files of ggml and the BLAS the process has mapped, and on how many threads an OpenBLAS
+# runs (Linux only).
 PROBE = """
-import importlib, json, pathlib, pkgutil, sys
-import pyggml, pyggml._config as config
+import ctypes, importlib, json, pathlib, pkgutil, sys
+import numpy as np
+import pyggml, pyggml._config as config, pyggml._kernels as kernels
 modules = [m.name for m in pkgutil.iter_modules(pyggml.__path__) if m.name.startswith("_")]
 for name in modules:
     if name != "_dlls":
         importlib.import_module("pyggml." + name)
+layers = pyggml.layers
+pyggml.set_seed(0)
+model = pyggml.Sequential([pyggml.Input((3, 8, 8)), layers.Conv2D(8, 3, activation="relu"),
+                           layers.Flatten(), layers.Dense(256, "relu"), layers.Dense(1)])
+model.compile("adam", "mse")
+x = np.random.default_rng(0).normal(size=(256, 3, 8, 8))
+losses = model.fit(x, x.mean(axis=(1, 2, 3)), epochs=8, verbose=0).history["loss"]
+assert losses[-1] < losses[0] / 2, losses
 maps = pathlib.Path("/proc/self/maps")
 lines = maps.read_text().splitlines() if maps.exists() else []
-files = sorted({line.split()[-1] for line in lines if "/libggml" in line or "openblas" in line})
+mapped = {line.split()[-1] for line in lines if "/" in line}
+names = {f: pathlib.PurePath(f).name for f in mapped}
+files = sorted(f for f, name in names.items() if "libggml" in name or "blas" in name)
+threads = 1
+for name in files:
+    # NumPy has one of its own.
+    if "numpy" not in name and "openblas" in name:
+        library = ctypes.CDLL(name)
+        for prefix in ("scipy_", ""):
+            if hasattr(library, prefix + "openblas_get_num_threads"):
+                threads = getattr(library, prefix + "openblas_get_num_threads")()
 print(json.dumps({"package": pyggml.__file__, "source": config.GGML_SOURCE,
-    "blas": config.BLAS_SOURCE, "files": files, "version": config.GGML_VERSION}))
+    "blas": config.BLAS_SOURCE, "have_blas": kernels.have_blas(), "blas_threads": threads,
+    "files": [f for f in files if "numpy" not in f], "version": config.GGML_VERSION}))
 """
 
 
@@ -65,20 +99,29 @@ def make_environment(folder):
     return str(folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
-def check_mode(mode, work, prefix):
-    """Build and import in `mode`; return what the line says about it."""
+def passed(log):
+    """Return what pytest said last."""
+    lines = pathlib.Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+    return next(line.split(" in ")[0] for line in reversed(lines) if " passed" in line)
+
+
+def check_mode(mode, work, prefix, build_type, archive):
+    """Build, import, train and test in `mode`; return what the line says about it."""
     log = work / "log.txt"
     source = work / "source"
     copy_tree(source)
     python = make_environment(work / "venv")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    option = mode.partition("-")[0]
+    options = [*MODES[mode], f"-Dbuildtype={build_type}"]
+    ggml = options[0].partition("=")[2]
+    blas = {"blas-system": "system", "blas-none": "none"}.get(mode, "scipy-openblas")
     if mode == "system":
         environment["PKG_CONFIG_PATH"] = str(prefix / "lib" / "pkgconfig")
     elif mode == "system-cmake":
         environment["CMAKE_PREFIX_PATH"] = str(prefix)
     elif mode == "subproject":
-        run(python, source / "tools" / "unpack_ggml.py", log=log)
+        given = ["--archive", archive.resolve()] if archive else []
+        run(python, source / "tools" / "unpack_ggml.py", *given, log=log)
 
     start = time.perf_counter()
     run(
@@ -89,23 +132,26 @@ def check_mode(mode, work, prefix):
         "--no-deps",
         "--wheel-dir",
         work,
-        f"-Csetup-args=-Dggml={option}",
+        *(f"-Csetup-args={option}" for option in options),
         source,
         log=log,
         env=environment,
     )
     seconds = time.perf_counter() - start
     wheel = next(work.glob("*.whl"))
-    run(sys.executable, ROOT / "tools" / "check_wheel.py", wheel, option, log=log)
+    run(sys.executable, ROOT / "tools" / "check_wheel.py", wheel, ggml, log=log)
 
-    # Without libggml-python, except where it is meant to be used.
-    needs = ["numpy", "scipy-openblas32", "tqdm"]
-    needs += ["libggml-python==0.20.2.*"] if mode == "wheel" else []
+    # Without libggml-python and scipy-openblas32, except where they are meant to be used.
+    needs = ["numpy", "tqdm", "pytest"]
+    needs += ["scipy-openblas32"] if blas == "scipy-openblas" else []
+    needs += ["libggml-python==0.20.2.*"] if ggml == "wheel" else []
     run(python, "-m", "pip", "install", *needs, log=log)
     run(python, "-m", "pip", "install", "--no-deps", wheel, log=log)
     elsewhere = work / "elsewhere"
     elsewhere.mkdir()
     # Only what was installed may be used.
+    shutil.copytree(source / "tests", elsewhere / "tests")
+    shutil.copy2(source / "pyproject.toml", elsewhere)
     shutil.rmtree(source)
     done = subprocess.run(
         [python, "-c", PROBE], cwd=elsewhere, env=environment, capture_output=True, text=True
@@ -113,16 +159,21 @@ def check_mode(mode, work, prefix):
     if done.returncode != 0:
         raise RuntimeError(f"import failed:\n{done.stderr}")
     facts = json.loads(done.stdout.splitlines()[-1])
-    expected = {"wheel": work / "venv", "subproject": work / "venv"}.get(mode, prefix)
+    expected = prefix if ggml == "system" else work / "venv"
     ggml_files = [f for f in facts["files"] if "libggml" in f]
     for file in ggml_files:
         if not pathlib.Path(file).resolve().is_relative_to(expected.resolve()):
             raise RuntimeError(f"loaded {file}, expected one in {expected}")
-    if facts["source"] != option:
-        raise RuntimeError(f"_config.py says {facts['source']}")
+    if (facts["source"], facts["blas"]) != (ggml, blas):
+        raise RuntimeError(f"_config.py says {facts['source']}, {facts['blas']}")
+    if facts["have_blas"] != (blas != "none") or facts["blas_threads"] != 1:
+        raise RuntimeError(f"BLAS: {facts['have_blas']}, {facts['blas_threads']} threads")
+    tests = [elsewhere / "tests" / name for name in TESTS]
+    run(python, "-m", "pytest", "-q", *tests, log=log, cwd=elsewhere / "tests", env=environment)
     names = ", ".join(sorted(pathlib.Path(f).name for f in facts["files"]))
     return (
         f"ggml {facts['version']}, BLAS {facts['blas']}, wheel built in {seconds:.0f} s, "
+        f"{passed(log)}, "
         f"{wheel.stat().st_size / 1024:.0f} KiB; loaded {names or 'unknown'}"
     )
 
@@ -131,6 +182,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modes", nargs="*", metavar="MODE", help=f"of {', '.join(MODES)}")
     parser.add_argument("--prefix", type=pathlib.Path, help="an installed ggml for system")
+    parser.add_argument("--archive", type=pathlib.Path,
+                        help="libggml-python's source archive, to download none")
+    parser.add_argument("--build-type", default="release",
+                        help="plain compiles faster (default: %(default)s)")
     args = parser.parse_args()
     modes = args.modes or MODES
     if unknown := set(modes) - set(MODES):
@@ -139,12 +194,13 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="pyggml-modes-") as folder:
         base = pathlib.Path(folder).resolve()
-        prefix = args.prefix
+        prefix = args.prefix and args.prefix.resolve()
         if prefix is None and any(mode.startswith("system") for mode in modes):
             prefix = base / "prefix"
             run(
                 sys.executable,
                 ROOT / "tools" / "unpack_ggml.py",
+                *(["--archive", args.archive.resolve()] if args.archive else []),
                 "--target",
                 base / "ggml",
                 "--install",
@@ -155,11 +211,12 @@ def main():
             work = base / mode
             work.mkdir()
             try:
-                print(f"{mode}: {check_mode(mode, work, prefix)}", flush=True)
+                line = check_mode(mode, work, prefix, args.build_type, args.archive)
+                print(f"{mode}: {line}", flush=True)
             except (RuntimeError, subprocess.CalledProcessError) as error:
                 failed += 1
                 print(f"{mode}: FAILED: {error}", flush=True)
-    print(f"{len(modes) - failed} modes built and imported, {failed} failed")
+    print(f"{len(modes) - failed} modes built and tested, {failed} failed")
     sys.exit(1 if failed else 0)
 
 

@@ -2,10 +2,11 @@
 
     python benchmarks/kernels/gemm.py [threads]
 
-OpenBLAS comes from the wheel scipy-openblas32, is called through ctypes (whose cost, measured on a
-1 x 1 product, is taken off) and runs on one thread; with threads > 1 only ours does more. The minimum
-of 9 runs counts, ours and theirs by turns; with one thread it is this thread's time that is counted,
-so that other processes do little harm. The thresholds in pyggml/kernels/gemm_table.h were chosen with it.
+OpenBLAS comes from the wheel scipy-openblas32, is called through ctypes (whose cost, measured on
+a 1 x 1 product, is taken off) and runs on one thread; with threads > 1 only ours does more. The
+minimum of 9 runs counts, ours and theirs by turns; with one thread it is this thread's time that
+is counted, so that other processes do little harm. The thresholds in pyggml/kernels/gemm_table.h
+were chosen with it.
 """
 
 import ctypes

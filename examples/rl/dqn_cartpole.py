@@ -8,10 +8,10 @@ Three things of a Trainer make the loop short:
 
 - ``loss_mask=2``: of the two outputs, only the action that was taken has a weight in the loss;
 - ``snapshot()`` is the target network, and ``update_target()`` refreshes it;
-- ``step_many`` runs all updates between two rollouts in one call.
+- ``step_many`` runs all updates between two rollouts in one call, on rows of the buffer's arrays.
 
-Training ends when the greedy policy reaches the full return of 500 in every trial, or at 100,000
-steps; the best network on the way is kept.
+Training ends when the greedy policy has a mean return of 495, or at 50,000 steps; the best network
+on the way is kept.
 
 Run ``python dqn_cartpole.py --seed 1``; it needs ``pip install pyggml[rl]``.
 """
@@ -25,7 +25,7 @@ import numpy as np
 import pyggml
 from pyggml import layers
 
-TOTAL_STEPS = 100_000
+TOTAL_STEPS = 50_000
 LEARNING_RATE = 2.3e-3
 CLIP_NORM = 5.0  # of all gradients together
 HIDDEN = 256
@@ -38,9 +38,8 @@ UPDATES = 128
 EXPLORATION_STEPS = 8_000
 EXPLORATION_END = 0.04
 EVALUATE_EVERY = 5  # rollouts
+SOLVED = 495
 N_ACTIONS = 2
-# Small initial weights: with He's, first estimates of the future are too large, and stay so.
-INITIALIZER = pyggml.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
 class ReplayBuffer:
@@ -49,28 +48,34 @@ class ReplayBuffer:
     def __init__(self, size, n_observations):
         self.observations = np.zeros((size, n_observations), np.float32)
         self.next_observations = np.zeros((size, n_observations), np.float32)
-        self.actions = np.zeros(size, np.int64)
+        self.taken = np.zeros((size, N_ACTIONS), np.float32)  # 1 for the action, 0 for others
         self.rewards = np.zeros(size, np.float32)
         self.terminated = np.zeros(size, np.float32)
+        self.values = np.zeros((size, N_ACTIONS), np.float32)  # what is learned
         self.size, self.used, self.at = size, 0, 0
 
     def add(self, observation, action, reward, next_observation, terminated):
         self.observations[self.at] = observation
         self.next_observations[self.at] = next_observation
-        self.actions[self.at] = action
+        self.taken[self.at] = 0.0
+        self.taken[self.at, action] = 1.0
         self.rewards[self.at] = reward
         self.terminated[self.at] = terminated
         self.at = (self.at + 1) % self.size
         self.used = min(self.used + 1, self.size)
 
 
+def dense(inputs, units, activation=None):
+    """A layer whose weights and biases are uniform in +-1 / sqrt(inputs), as in PyTorch."""
+    initializer = pyggml.initializers.RandomUniform(-(inputs**-0.5), inputs**-0.5)
+    return layers.Dense(units, activation, kernel_initializer=initializer,
+                        bias_initializer=initializer)
+
+
 def make_trainer():
     model = pyggml.Sequential([
-        pyggml.Input((4,)),
-        layers.Dense(HIDDEN, activation="relu", kernel_initializer=INITIALIZER),
-        layers.Dense(HIDDEN, activation="relu", kernel_initializer=INITIALIZER),
-        layers.Dense(N_ACTIONS, kernel_initializer=INITIALIZER),
-    ])
+        pyggml.Input((4,)), dense(4, HIDDEN, "relu"), dense(HIDDEN, HIDDEN, "relu"),
+        dense(HIDDEN, N_ACTIONS)])
     adam = pyggml.optimizers.Adam(LEARNING_RATE, global_clipnorm=CLIP_NORM)
     model.compile(optimizer=adam, loss="huber")
     return pyggml.Trainer(model, batch_size=BATCH, loss_mask=N_ACTIONS)
@@ -78,14 +83,12 @@ def make_trainer():
 
 def learn(trainer, target, buffer, rng):
     """Make all updates between two rollouts; the target network stands still meanwhile."""
-    rows = rng.integers(0, buffer.used, UPDATES * BATCH)
-    after = buffer.next_observations[rows]
-    future = target.predict(after, batch_size=1024).max(axis=1)
-    value = buffer.rewards[rows] + GAMMA * (1 - buffer.terminated[rows]) * future
-    taken = np.eye(N_ACTIONS, dtype=np.float32)[buffer.actions[rows]]
-    return trainer.step_many(
-        buffer.observations[rows], taken * value[:, np.newaxis],
-        np.arange(len(rows)).reshape(UPDATES, BATCH), sample_weight=taken)
+    rows = rng.integers(0, buffer.used, (UPDATES, BATCH))
+    drawn = np.flatnonzero(np.bincount(rows.ravel()))  # each needs its value once
+    future = target.predict(buffer.next_observations[drawn], batch_size=1024).max(axis=1)
+    future *= GAMMA * (1 - buffer.terminated[drawn])
+    buffer.values[drawn] = (buffer.rewards[drawn] + future)[:, np.newaxis]
+    return trainer.step_many(buffer.observations, buffer.values, rows, buffer.taken)
 
 
 def evaluate(network, episodes, seed):
@@ -145,13 +148,15 @@ def train(seed, total_steps=TOTAL_STEPS, evaluate_every=EVALUATE_EVERY, verbose=
             if evaluate_every is None or (step // TRAIN_EVERY) % evaluate_every:
                 continue
             mean = evaluate(trainer, 10, seed=10_000 + step).mean()
+            if mean > best_mean:  # what looks better is looked at more closely
+                mean = evaluate(trainer, 50, seed=30_000 + step).mean()
             if verbose:
                 print(f"step {step:6d}  loss {losses.mean():8.4f}  greedy return {mean:6.1f}",
                       flush=True)
             if mean > best_mean:
                 best_mean = mean
                 trainer.update_target(best)
-            if mean == 500:
+            if best_mean >= SOLVED:
                 break
         if best_mean == -np.inf:
             trainer.update_target(best)

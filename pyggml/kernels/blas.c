@@ -13,6 +13,9 @@ extern void scipy_openblas_set_num_threads(int n);
 #if defined(PYGGML_BLAS_HAVE_OPENBLAS_SET_NUM_THREADS)
 extern void openblas_set_num_threads(int n);
 #define BLAS_INIT() openblas_set_num_threads(1)
+#elif defined(PYGGML_BLAS_HAVE_FLEXIBLAS_SET_NUM_THREADS)
+extern void flexiblas_set_num_threads(int n);
+#define BLAS_INIT() flexiblas_set_num_threads(1)
 #elif defined(PYGGML_BLAS_HAVE_MKL_SET_NUM_THREADS)
 extern void MKL_Set_Num_Threads(int n);
 #define BLAS_INIT() MKL_Set_Num_Threads(1)

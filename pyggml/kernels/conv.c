@@ -156,6 +156,7 @@ int pg_conv_forward(const pg_conv *c, const float *x, const float *weights, cons
                     int act, float act_param, float *y) {
     if (!valid(c)) return PG_EINVAL;
     if (empty(c)) return PG_OK;
+    if (pg_conv_is_point(c)) return pg_conv_point_forward(c, x, weights, bias, act, act_param, y);
     const pg_int ic = c->ic / c->groups, oc = c->oc / c->groups, taps = ic * c->kh * c->kw;
     padded p = pad_shape(ic, c->h, c->w, c->ph, c->pw, c->sh, c->sw,
                          (c->oh - 1) * c->sh + (c->kh - 1) * c->dh + 1,
@@ -272,6 +273,7 @@ int pg_conv_backward_data(const pg_conv *c, const float *dy, const float *weight
             memset(dx, 0, (size_t)(c->n * c->ic * c->h * c->w) * sizeof(float));
         return PG_OK;
     }
+    if (pg_conv_is_point(c)) return pg_conv_point_backward_data(c, dy, weights, dx);
     if (c->sh == 1 && c->sw == 1) return backward_data_unit_stride(c, dy, weights, dx);
     data_job j = {.c = c, .dy = dy, .weights = weights, .dx = dx};
     j.parts = (int)pg_min(pg_conv_threads(c), c->n * c->groups);
@@ -347,6 +349,7 @@ int pg_conv_backward_weight(const pg_conv *c, const float *x, const float *dy, f
         if (c->oc > 0) memset(dweights, 0, (size_t)(c->oc * taps) * sizeof(float));
         return PG_OK;
     }
+    if (pg_conv_is_point(c)) return pg_conv_point_backward_weight(c, x, dy, dweights);
     if (pg_isa->conv_last_acc(c->oc / c->groups, ic, c->kh * c->kw) > 0)
         return pg_conv_last_backward_weight(c, x, dy, dweights);
     padded p = pad_shape(ic, c->h, c->w, c->ph, c->pw, c->sh, c->sw,

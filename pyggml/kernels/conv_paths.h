@@ -1,4 +1,4 @@
-/* The two ways of computing a convolution, between which conv.c chooses. */
+/* The ways of computing a convolution, between which conv.c chooses. */
 #ifndef PG_CONV_PATHS_H
 #define PG_CONV_PATHS_H
 
@@ -15,5 +15,12 @@ int pg_conv_last_forward(const pg_conv *c, const float *x, const float *weights,
                          int act, float act_param, float *y);
 int pg_conv_last_backward_data(const pg_conv *c, const float *dy, const float *weights, float *dx);
 int pg_conv_last_backward_weight(const pg_conv *c, const float *x, const float *dy, float *dw);
+
+/* 1 x 1 kernels (conv_point.c); arguments checked, sizes positive. */
+int pg_conv_is_point(const pg_conv *c); /* and large enough to be worth it */
+int pg_conv_point_forward(const pg_conv *c, const float *x, const float *weights, const float *bias,
+                          int act, float act_param, float *y);
+int pg_conv_point_backward_data(const pg_conv *c, const float *dy, const float *weights, float *dx);
+int pg_conv_point_backward_weight(const pg_conv *c, const float *x, const float *dy, float *dw);
 
 #endif

@@ -4,8 +4,8 @@
  *   grad = scale * weight * dl/dprediction, if grad is not NULL (it may be the predictions' array)
  *
  * The weight of element [r, c] is weight[r * w_rs + c * w_cs] (w_cs 0: one for a row; losses of
- * rows use column 0 only); weight may be NULL. Weight 0 removes an element for good, NaN or not. The sum is formed
- * in double, block by block: it does not depend on the number of threads.
+ * rows use column 0 only); weight may be NULL. Weight 0 removes an element for good, NaN or not. The
+ * sum is formed in double, block by block: it does not depend on the number of threads.
  */
 #ifndef PG_LOSSES_H
 #define PG_LOSSES_H

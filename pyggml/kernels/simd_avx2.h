@@ -77,11 +77,6 @@ PG_INLINE vf v_ldexp(vf a, vf n) {
     vf t = vi_asf(vi_shl(vi_add(vi_sub(i, h), bias), 23));
     return v_mul(v_mul(a, s), t);
 }
-/* 1 / a to about an ulp, for 1 <= a <= 2^126. */
-PG_INLINE vf v_recip(vf a) {
-    vf r = _mm256_rcp_ps(a);
-    return v_fma(r, v_fnma(a, r, v_set1(1.0f)), r);
-}
 PG_INLINE float v_hsum(vf a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

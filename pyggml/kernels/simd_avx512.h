@@ -52,11 +52,6 @@ PG_INLINE vi v_asi(vf a) { return _mm512_castps_si512(a); }
 PG_INLINE vf vi_asf(vi a) { return _mm512_castsi512_ps(a); }
 PG_INLINE vf v_round(vf a) { return _mm512_roundscale_ps(a, 8); }
 PG_INLINE vf v_ldexp(vf a, vf n) { return _mm512_scalef_ps(a, n); } /* a * 2^n, n whole */
-/* 1 / a to about an ulp, for 1 <= a <= 2^126. */
-PG_INLINE vf v_recip(vf a) {
-    vf r = _mm512_rcp14_ps(a);
-    return v_fma(r, v_fnma(a, r, v_set1(1.0f)), r);
-}
 PG_INLINE float v_hsum(vf a) { return _mm512_reduce_add_ps(a); }
 PG_INLINE double v_hsumd(vf a) {
     __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(a));

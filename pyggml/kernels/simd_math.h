@@ -89,11 +89,8 @@ PG_INLINE vf v_log1p_unit(vf u) {
     return v_sel(v_isnan(u), u, y);
 }
 
-/* 0 below -87, where it would be less than 1.7e-38. */
 PG_INLINE vf v_sigmoid(vf x) {
-    const vf low = v_set1(-87.0f);
-    vf e = v_exp(v_neg(v_max(low, x)));
-    return v_sel(v_lt(x, low), v_zero(), v_recip(v_add(v_set1(1.0f), e)));
+    return v_div(v_set1(1.0f), v_add(v_set1(1.0f), v_exp(v_neg(x))));
 }
 
 PG_INLINE vf v_tanh(vf x) {
@@ -104,8 +101,8 @@ PG_INLINE vf v_tanh(vf x) {
     p = v_fma(p, z, v_set1(1.333149076e-01f));
     p = v_fma(p, z, v_set1(-3.333328366e-01f));
     vf small = v_fma(v_mul(x, z), p, x);
-    vf e = v_exp(v_min(v_set1(40.0f), v_add(a, a)));
-    vf big = v_fnma(v_set1(2.0f), v_recip(v_add(e, v_set1(1.0f))), v_set1(1.0f));
+    vf e = v_exp(v_add(a, a));
+    vf big = v_sub(v_set1(1.0f), v_div(v_set1(2.0f), v_add(e, v_set1(1.0f))));
     return v_sel(v_lt(a, v_set1(0.625f)), small, v_copysign(big, x));
 }
 

@@ -58,8 +58,6 @@ PG_INLINE vf vi_tof(vi a) { return (vf)a; }
 PG_INLINE vf v_round(vf a) { return rintf(a); }
 PG_INLINE vi v_toi(vf a) { return a == a ? (vi)rintf(a) : INT32_MIN; } /* for |a| < 2^31 */
 PG_INLINE vf v_ldexp(vf a, vf n) { return ldexpf(a, v_toi(n)); }
-/* 1 / a, for 1 <= a <= 2^126. */
-PG_INLINE vf v_recip(vf a) { return v_div(v_set1(1.0f), a); }
 PG_INLINE float v_hsum(vf a) { return a; }
 PG_INLINE double v_hsumd(vf a) { return a; }
 

@@ -70,8 +70,6 @@ PG_INLINE vf v_ldexp(vf a, vf n) {
     vf t = vi_asf(vi_shl(vi_add(vi_sub(i, h), bias), 23));
     return v_mul(v_mul(a, s), t);
 }
-/* 1 / a, for 1 <= a <= 2^126. */
-PG_INLINE vf v_recip(vf a) { return v_div(v_set1(1.0f), a); }
 PG_INLINE float v_hsum(vf a) {
     __m128 s = _mm_add_ps(a, _mm_movehl_ps(a, a));
     s = _mm_add_ss(s, _mm_shuffle_ps(s, s, 1));

@@ -72,8 +72,6 @@ PG_INLINE vf v_ldexp(vf a, vf n) {
     vf t = vi_asf(vi_shl(vi_add(vi_sub(i, h), bias), 23));
     return a * s * t;
 }
-/* 1 / a, for 1 <= a <= 2^126. */
-PG_INLINE vf v_recip(vf a) { return v_div(v_set1(1.0f), a); }
 PG_INLINE float v_hsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 PG_INLINE double v_hsumd(vf a) { return ((double)a[0] + a[2]) + ((double)a[1] + a[3]); }
 

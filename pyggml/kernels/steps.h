@@ -1,17 +1,20 @@
 /* Step rules of the optimizers, one pass over weights, gradient and state.
  *
- * In every rule g stands for grad_scale * gradient, and weight decay is decoupled:
- * w is multiplied by (1 - lr * weight_decay) before the step.
+ * In every rule g stands for grad_scale * gradient, limited to [-clip, clip] if clip is not 0, and
+ * weight decay is decoupled: w is multiplied by (1 - lr * weight_decay) before the step. At lr 0 the
+ * state moves and w does not, by a single bit.
  *
  *   ADAM      m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= lr (m h1) / (sqrt(v h2) + eps)
  *             with h1 = 1 / (1 - b1^t), h2 = 1 / (1 - b2^t)    (Kingma and Ba 2015; AdamW:
  *             Loshchilov and Hutter 2019)
  *   SGD       w -= lr g
- *   MOMENTUM  v = mu v - lr g; w += v; with nesterov: w += mu v - lr g         (as in Keras)
+ *   MOMENTUM  v = mu v - lr g; w += v; with nesterov: w += mu v - lr g
+ *             (Sutskever et al. 2013; as in Keras)
  *   RMSPROP   s = rho s + (1-rho) g^2; d = s + eps, if centered a = rho a + (1-rho) g and
- *             d = s - a^2 + eps; i = lr g / sqrt(d); with momentum b = mu b + i, i = b; w -= i
- *             (as in Keras)
- *   ADAGRAD   s += g^2; w -= lr g / sqrt(s + eps)
+ *             d = max(s - a^2, 0) + eps; i = lr g / sqrt(d); with momentum b = mu b + i, i = b;
+ *             w -= i        (Tieleman and Hinton 2012; Graves 2013; as in Keras)
+ *   ADAGRAD   s += g^2; w -= lr g / sqrt(s + eps); an initial value of s may stand in eps
+ *             (Duchi et al. 2011; as in Keras)
  *   LION      w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g               (Chen et al. 2023)
  */
 #ifndef PG_STEPS_H
@@ -34,7 +37,7 @@ typedef struct pg_step_params {
     int nesterov, centered;
     float lr, beta1, beta2, eps, weight_decay, h1, h2;
     float momentum, rho;
-    float grad_scale;
+    float grad_scale, clip;
 } pg_step_params;
 
 /* State arrays of n floats each that a rule needs, in this order:
@@ -47,7 +50,7 @@ void pg_step1(const pg_step_params *p, pg_int n, float *w, const float *g, float
               float *s3);
 
 /* Sum of squares in double, in an order that does not depend on the number of threads: the squared
- * norm for clipping. */
+ * norm for clipping. Neither overflows nor underflows for any float. */
 double pg_sum_squares(pg_int n, const float *x);
 
 #endif

@@ -2,7 +2,7 @@
 #include "isa_kernels.h"
 
 typedef struct {
-    vf lr, keep, scale, b1, c1, b2, c2, eps, h1, h2, mu, rho, crho;
+    vf lr, keep, scale, low, high, b1, c1, b2, c2, eps, h1, h2, mu, rho, crho;
 } constants;
 
 PG_INLINE constants spread(const pg_step_params *p) {
@@ -10,6 +10,8 @@ PG_INLINE constants spread(const pg_step_params *p) {
     c.lr = v_set1(p->lr);
     c.keep = v_set1(1.0f - p->lr * p->weight_decay);
     c.scale = v_set1(p->grad_scale);
+    c.high = v_set1(p->clip != 0.0f ? p->clip : INFINITY);
+    c.low = v_neg(c.high);
     c.b1 = v_set1(p->beta1), c.c1 = v_set1(1.0f - p->beta1);
     c.b2 = v_set1(p->beta2), c.c2 = v_set1(1.0f - p->beta2);
     c.eps = v_set1(p->eps);
@@ -25,10 +27,10 @@ PG_INLINE vf sign(vf x) {
     return v_sel(v_eq(x, v_zero()), v_zero(), v_sel(v_isnan(x), x, one));
 }
 
-/* One vector of a rule; rule, nesterov, centered and bufferred are constants where it is expanded. */
+/* One vector of a rule; rule, flag and buffered are constants where it is expanded. */
 PG_INLINE vf step_vec(const int rule, const int flag, const int buffered, const constants *c, vf w,
                       vf g, vf *s1, vf *s2, vf *s3) {
-    g = v_mul(g, c->scale);
+    g = v_max(c->low, v_min(c->high, v_mul(g, c->scale))); /* leaves NaN as it is */
     w = v_mul(w, c->keep);
     switch (rule) {
     case PG_STEP_MOMENTUM: {
@@ -45,7 +47,7 @@ PG_INLINE vf step_vec(const int rule, const int flag, const int buffered, const 
         vf d = *s1;
         if (flag) {
             *s3 = v_fma(c->rho, *s3, v_mul(c->crho, g));
-            d = v_fnma(*s3, *s3, d);
+            d = v_max(v_zero(), v_fnma(*s3, *s3, d)); /* below 0 by rounding only */
         }
         vf i = v_div(v_mul(c->lr, g), v_sqrt(v_add(d, c->eps)));
         if (buffered) *s2 = i = v_fma(c->mu, *s2, i);
@@ -68,13 +70,15 @@ PG_INLINE void step_loop(const int rule, const int flag, const int buffered, con
                          float *s2, float *s3) {
     const constants c = spread(p);
     const int has1 = states & 1, has2 = states & 2, has3 = states & 4;
+    const int moves = p->lr != 0.0f;
     pg_int i = 0;
     for (; i + VL <= n; i += VL) {
         vf a = v_zero(), b = a, d = a;
         if (has1) a = v_load(s1 + i);
         if (has2) b = v_load(s2 + i);
         if (has3) d = v_load(s3 + i);
-        v_store(w + i, step_vec(rule, flag, buffered, &c, v_load(w + i), v_load(g + i), &a, &b, &d));
+        vf x = step_vec(rule, flag, buffered, &c, v_load(w + i), v_load(g + i), &a, &b, &d);
+        if (moves) v_store(w + i, x);
         if (has1) v_store(s1 + i, a);
         if (has2) v_store(s2 + i, b);
         if (has3) v_store(s3 + i, d);
@@ -87,7 +91,7 @@ PG_INLINE void step_loop(const int rule, const int flag, const int buffered, con
         if (has3) d = v_loadn(s3 + i, left);
         vf x = step_vec(rule, flag, buffered, &c, v_loadn(w + i, left), v_loadn(g + i, left), &a,
                         &b, &d);
-        v_storen(w + i, x, left);
+        if (moves) v_storen(w + i, x, left);
         if (has1) v_storen(s1 + i, a, left);
         if (has2) v_storen(s2 + i, b, left);
         if (has3) v_storen(s3 + i, d, left);
@@ -121,21 +125,14 @@ void PG_FN(step)(const pg_step_params *p, pg_int n, float *w, const float *g, fl
 }
 
 double PG_FN(sum_squares)(pg_int n, const float *x) {
-    double sum = 0.0;
-    /* Short runs in float, their sums in double. */
-    for (pg_int i = 0; i < n; i += 64 * VL) {
-        vf a = v_zero(), b = a, c = a, d = a;
-        pg_int e = pg_min(n, i + 64 * VL), k = i;
-        for (; k + 4 * VL <= e; k += 4 * VL) {
-            vf p = v_load(x + k), q = v_load(x + k + VL), r = v_load(x + k + 2 * VL),
-               s = v_load(x + k + 3 * VL);
-            a = v_fma(p, p, a), b = v_fma(q, q, b), c = v_fma(r, r, c), d = v_fma(s, s, d);
+    double sum = 0.0, part[32] = {0}; /* as many as keep the adders busy */
+    pg_int i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (int k = 0; k < 32; k++) {
+            const double y = x[i + k];
+            part[k] += y * y;
         }
-        for (; k < e; k += VL) {
-            vf p = v_load_upto(x + k, e - k);
-            a = v_fma(p, p, a);
-        }
-        sum += v_hsumd(v_add(v_add(a, b), v_add(c, d)));
-    }
+    for (; i < n; i++) sum += (double)x[i] * x[i];
+    for (int k = 0; k < 32; k++) sum += part[k];
     return sum;
 }

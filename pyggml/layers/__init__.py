@@ -10,6 +10,7 @@ from pyggml.layers.dropout import Dropout
 from pyggml.layers.embedding import Embedding
 from pyggml.layers.input import Input, InputLayer
 from pyggml.layers.lambda_layer import Lambda
+from pyggml.layers.masking import PaddingMask
 from pyggml.layers.merging import (
     Add,
     Average,
@@ -71,6 +72,7 @@ __all__ = [
     "Maximum",
     "MultiHeadAttention",
     "Multiply",
+    "PaddingMask",
     "Permute",
     "RMSNormalization",
     "Reshape",

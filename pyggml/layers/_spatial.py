@@ -51,19 +51,38 @@ class Spatial(Layer):
 
     rank = 2
 
-    def __init__(self, data_format=None, **kwargs):
+    def __init__(self, data_format=None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.data_format = choice(data_format or "channels_first", _data_formats, "data_format")
 
     def channels_of(self, input_shape):
-        """Return the number of channels of an input shape, or raise ValueError."""
+        """Return the number of channels of an input shape, or raise ValueError.
+
+        Parameters
+        ----------
+        input_shape : tuple
+            With None for the batch.
+
+        Returns
+        -------
+        int
+        """
         if len(input_shape) != self.rank + 2:
             raise ValueError(f"layer {self.name!r} takes inputs of {self.rank + 2} axes with the "
                              f"batch, got shape {input_shape}")
         return input_shape[1 if self.data_format == "channels_first" else -1]
 
     def transform(self, x):
-        """Return the output for images [batch, channels, height, width]."""
+        """Return the output for images [batch, channels, height, width].
+
+        Parameters
+        ----------
+        x : Tensor
+
+        Returns
+        -------
+        Tensor
+        """
         raise NotImplementedError(f"{type(self).__name__}.transform")
 
     def call(self, x):

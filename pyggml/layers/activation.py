@@ -18,7 +18,7 @@ class Activation(Layer):
     'tanh'
     """
 
-    def __init__(self, activation, **kwargs):
+    def __init__(self, activation, **kwargs) -> None:
         super().__init__(**kwargs)
         self.activation = activations.get(activation)
 

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from pyggml import initializers, ops, regularizers
-from pyggml.layers.base import Layer, Symbol, positive_int
+from pyggml import _fused, initializers, ops, regularizers
+from pyggml.layers.base import Layer, Symbol, positive_int, share
 
 _lowest = -3e38  # a score that no exponential survives, yet finite: a row may hold nothing else
 
@@ -56,14 +56,12 @@ class MultiHeadAttention(Layer):
 
     def __init__(self, num_heads, key_dim, value_dim=None, dropout=0.0, use_bias=True,
                  output_shape=None, kernel_initializer="glorot_uniform", bias_initializer="zeros",
-                 kernel_regularizer=None, bias_regularizer=None, **kwargs):
+                 kernel_regularizer=None, bias_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.num_heads = positive_int(num_heads, "num_heads")
         self.key_dim = positive_int(key_dim, "key_dim")
         self.value_dim = self.key_dim if value_dim is None else positive_int(value_dim, "value_dim")
-        self.dropout = float(dropout)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        self.dropout = share(dropout, "dropout")
         self.use_bias = bool(use_bias)
         self.output_size = (None if output_shape is None
                             else positive_int(output_shape, "output_shape"))
@@ -73,7 +71,7 @@ class MultiHeadAttention(Layer):
         self.bias_regularizer = regularizers.get(bias_regularizer)
 
     def __call__(self, query, value=None, key=None, attention_mask=None, use_causal_mask=False,
-                 query_mask=None, value_mask=None, key_mask=None):
+                 query_mask=None, value_mask=None, key_mask=None, return_attention_scores=False):
         """Apply the layer to symbols of a functional model or to tensors of a graph.
 
         Parameters
@@ -89,11 +87,21 @@ class MultiHeadAttention(Layer):
             Whether query i sees the keys up to i only.
         query_mask : Symbol or Tensor of shape (batch, queries), optional
         value_mask, key_mask : Symbol or Tensor of shape (batch, keys), optional
-            0 for padding.
+            0 for padding; see :class:`pyggml.layers.PaddingMask`.
+        return_attention_scores : bool
+            Whether to return the attention weights too, as they are before dropout.
 
         Returns
         -------
         Symbol or Tensor of shape (batch, queries, output)
+            Or a list of it and the attention weights (batch, num_heads, queries, keys).
+
+        Raises
+        ------
+        TypeError
+            ``value`` is missing.
+        ValueError
+            Shapes that do not fit.
         """
         if value is None:
             raise TypeError("value must be given; self-attention is layer(x, x)")
@@ -110,6 +118,8 @@ class MultiHeadAttention(Layer):
             arguments["array_mask"] = (array != 0).astype(np.float32)
         given = {role: item for role, item in given.items() if item is not None}
         arguments["roles"] = tuple(given)
+        if return_attention_scores:
+            arguments["return_attention_scores"] = True
         return super().__call__(list(given.values()), **arguments)
 
     def build(self, input_shape):
@@ -146,47 +156,91 @@ class MultiHeadAttention(Layer):
             x = ops.add(x, ops.reshape(bias, (rows,)))
         return x
 
-    def _heads(self, x, role, size):
-        """The projection of an input, (batch, heads, time, size)."""
+    def _projection(self, x, role, size):
+        """The projection of an input, (batch, time, heads * size)."""
         if len(x.shape) != 3:
             raise ValueError(f"{role} must have shape (batch, time, features), got {x.shape}")
-        y = self._product(x, role, self.num_heads * size)
-        return ops.transpose(ops.reshape(y, (*x.shape[:2], self.num_heads, size)), (0, 2, 1, 3))
+        return self._product(x, role, self.num_heads * size)
+
+    def _heads(self, x):
+        """A projection as (batch, heads, time, size)."""
+        shape = (*x.shape[:2], self.num_heads, x.shape[2] // self.num_heads)
+        return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
 
     def call(self, inputs, roles=("query", "value", "key"), use_causal_mask=False, array_mask=None,
-             training=False):
+             return_attention_scores=False, training=False):
+        """Return the output, and the attention weights if they are asked for.
+
+        Parameters
+        ----------
+        inputs : list of Tensor
+        roles : tuple of str
+            What each of them is.
+        use_causal_mask : bool
+        array_mask : numpy.ndarray of shape (queries, keys), optional
+        return_attention_scores, training : bool
+
+        Returns
+        -------
+        Tensor, or list of two
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit.
+        """
         given = dict(zip(roles, inputs, strict=True))
         query, value, key = given["query"], given["value"], given["key"]
         if key.shape[:2] != value.shape[:2]:
             raise ValueError(f"key and value must have the same time steps, got shapes "
                              f"{key.shape} and {value.shape}")
-        q = ops.affine(self._heads(query, "query", self.key_dim), 1 / math.sqrt(self.key_dim))
-        k = self._heads(key, "key", self.key_dim)
-        v = self._heads(value, "value", self.value_dim)
-        scores = ops.matmul_transposed(q, k)
-        sees = self._mask(given, array_mask, scores)
+        q = self._projection(query, "query", self.key_dim)
+        k = self._projection(key, "key", self.key_dim)
+        v = self._projection(value, "value", self.value_dim)
+        sees = self._mask(given, array_mask, q, k)
+        mixed = seen = None
+        if not (training and self.dropout) and not return_attention_scores:
+            mixed = self._as_one_node(q, k, v, sees, use_causal_mask)
+        if mixed is None:
+            mixed, seen = self._composed(q, k, v, sees, use_causal_mask, training)
+        out = self._product(mixed, "output", self.output_kernel.shape[2])
+        return [out, seen] if return_attention_scores else out
+
+    def _as_one_node(self, q, k, v, sees, causal):
+        """All heads side by side, (batch, queries, heads * value_dim), or None without kernels."""
+        if not q.graph.carries("attention"):
+            return None
+        if sees is not None:
+            n, _, queries, _ = sees.shape
+            keys = k.shape[1]
+            sees = ops.reshape(ops.broadcast_to(sees, (n, 1, queries, keys)), (n, queries, keys))
+        return _fused.attention(q, k, v, sees, self.num_heads, 1 / math.sqrt(self.key_dim), causal)
+
+    def _composed(self, q, k, v, sees, causal, training):
+        q, k, v = (self._heads(x) for x in (q, k, v))
+        scores = ops.matmul_transposed(ops.affine(q, 1 / math.sqrt(self.key_dim)), k)
         if sees is not None:
             scores = ops.add(scores, ops.affine(sees, -_lowest, _lowest))
-        if use_causal_mask:
+        if causal:
             scores = ops.mask_future(scores)
         weights = ops.softmax(scores)
         if sees is not None:  # where all scores are the lowest, softmax makes them equal
             weights = ops.multiply(weights, sees)
+        seen = weights
         if training and self.dropout:
             weights = ops.multiply(weights, weights.graph.mask(weights.shape, self.dropout))
         mixed = ops.transpose(ops.matmul(weights, v), (0, 2, 1, 3))
-        mixed = ops.reshape(mixed, (*query.shape[:2], self.num_heads * self.value_dim))
-        return self._product(mixed, "output", self.output_kernel.shape[2])
+        return ops.reshape(mixed, (*mixed.shape[:2], self.num_heads * self.value_dim)), seen
 
-    def _mask(self, given, array_mask, scores):
+    def _mask(self, given, array_mask, q, k):
         """All masks but the causal one, as 0 and 1, shaped to go with the scores."""
-        n, _, queries, keys = scores.shape
+        n, queries, keys = q.shape[0], q.shape[1], k.shape[1]
         masks = []
         if array_mask is not None:
             if array_mask.shape != (queries, keys):
                 raise ValueError(f"attention_mask must have shape {(queries, keys)}, got "
                                  f"{array_mask.shape}")
-            masks.append(ops.reshape(ops.constant(scores, array_mask), (1, 1, queries, keys)))
+            masks.append(ops.reshape(ops.constant(q, array_mask), (1, 1, queries, keys)))
         for role, shapes in (
                 ("attention_mask", {(n, queries, keys): (n, 1, queries, keys),
                                     (n, 1, keys): (n, 1, 1, keys)}),
@@ -210,6 +264,13 @@ class MultiHeadAttention(Layer):
     def compute_output_shape(self, input_shape):
         query = input_shape[0]
         return (*query[:-1], self.output_kernel.shape[2])
+
+    def _output_shape(self, input_shape, arguments):
+        shape = self.compute_output_shape(input_shape)
+        if not arguments.get("return_attention_scores"):
+            return shape
+        (batch, queries, _), (_, keys, _) = input_shape[:2]
+        return [shape, (batch, self.num_heads, queries, keys)]
 
     def get_config(self):
         return super().get_config() | {

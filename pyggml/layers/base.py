@@ -1,7 +1,10 @@
 """The base of all layers, and the symbols that functional models are written with."""
 
+from __future__ import annotations
+
 import inspect
 import re
+from typing import TYPE_CHECKING, Any
 
 from pyggml import _loading, initializers
 from pyggml._forward import build
@@ -9,7 +12,13 @@ from pyggml._graph import Tensor
 from pyggml._random import generator
 from pyggml._variable import Variable
 
-_counts = {}
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+_counts: dict[str, int] = {}
 
 
 def _snake_case(name):
@@ -34,7 +43,7 @@ class Symbol:
     dtype : {"float32", "int32"}
     """
 
-    def __init__(self, shape, dtype, node=None, index=0, name=None):
+    def __init__(self, shape, dtype, node=None, index=0, name=None) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
         self.node = node
@@ -48,12 +57,12 @@ class Symbol:
 class Node:
     """One use of a layer: which symbols went in and which came out."""
 
-    def __init__(self, layer, inputs, nested, arguments):
+    def __init__(self, layer, inputs, nested, arguments) -> None:
         self.layer = layer
         self.inputs = inputs
         self.nested = nested
         self.arguments = arguments
-        self.outputs = []
+        self.outputs: list[Symbol] = []
         self.single = True
 
 
@@ -81,13 +90,13 @@ class Layer:
     3
     """
 
-    def __init__(self, name=None, trainable=True):
+    def __init__(self, name: str | None = None, trainable: bool = True) -> None:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, got {type(name).__name__}")
         self.name = unique_name(_snake_case(type(self).__name__)) if name is None else name
         self.built = False
         self._trainable = bool(trainable)
-        self._own = []
+        self._own: list[tuple[Variable, bool]] = []
 
     # -- what subclasses write -----------------------------------------------------------
 
@@ -115,7 +124,25 @@ class Layer:
         """Return the shape, with None for the batch, that comes out for an input shape.
 
         The default runs :meth:`call` on a graph that is thrown away.
+
+        Parameters
+        ----------
+        input_shape : tuple, or list of tuple for several inputs
+            With None for the batch.
+
+        Returns
+        -------
+        tuple, or list of tuple for several outputs
         """
+        return self._traced_shape(input_shape, {})
+
+    def _output_shape(self, input_shape, arguments):
+        """Return the shape for a call with arguments."""
+        if type(self).compute_output_shape is Layer.compute_output_shape:
+            return self._traced_shape(input_shape, arguments)
+        return self.compute_output_shape(input_shape)
+
+    def _traced_shape(self, input_shape, arguments, rows=3):
         many = isinstance(input_shape, list)
         shapes = input_shape if many else [input_shape]
         dtypes = getattr(self, "_shape_dtypes", ["float32"] * len(shapes))
@@ -123,9 +150,9 @@ class Layer:
         def make(graph):
             tensors = [graph.input((graph.batch_size, *shape[1:]), dtype)
                        for shape, dtype in zip(shapes, dtypes, strict=True)]
-            return self._run(graph, tensors if many else tensors[0], {})
+            return self._run(graph, tensors if many else tensors[0], dict(arguments))
 
-        _, result = build(make, 3, False, {})
+        _, result = build(make, rows, False, {})
         if isinstance(result, (list, tuple)):
             return [(None, *t.shape[1:]) for t in result]
         return (None, *result.shape[1:])
@@ -136,13 +163,23 @@ class Layer:
 
     @classmethod
     def from_config(cls, config):
-        """Make the layer anew from :meth:`get_config`'s dict."""
+        """Make the layer anew from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Layer
+        """
         return cls(**config)
 
     # -- weights -------------------------------------------------------------------------
 
-    def add_weight(self, name, shape, initializer="glorot_uniform", trainable=True,
-                   regularizer=None, axes=None, decay=True):
+    def add_weight(self, name: str, shape: Sequence[int], initializer: Any = "glorot_uniform",
+                   trainable: bool = True, regularizer: Any = None,
+                   axes: Sequence[int] | None = None, decay: bool = True) -> Variable:
         """Make a weight.
 
         Parameters
@@ -177,7 +214,7 @@ class Layer:
         return variable
 
     @property
-    def sublayers(self):
+    def sublayers(self) -> list[Layer]:
         """Layers that are attributes of this one, alone or in lists, tuples and dicts."""
         found = []
         for key, value in vars(self).items():
@@ -191,7 +228,7 @@ class Layer:
         return found
 
     @property
-    def weights(self):
+    def weights(self) -> list[Variable]:
         """All weights, those of layers inside included."""
         found = [v for v, _ in self._own]
         for layer in self.sublayers:
@@ -199,7 +236,7 @@ class Layer:
         return found
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[Variable]:
         """The weights that training moves."""
         return [v for v in self.weights if v.trainable]
 
@@ -216,11 +253,20 @@ class Layer:
         for layer in self.sublayers:
             layer.trainable = value
 
-    def get_weights(self, copy=True):
-        """Return the weights as NumPy arrays; with ``copy=False`` as views on their memory."""
+    def get_weights(self, copy: bool = True) -> list[NDArray[np.float32]]:
+        """Return the weights as NumPy arrays; with ``copy=False`` as views on their memory.
+
+        Parameters
+        ----------
+        copy : bool
+
+        Returns
+        -------
+        list of numpy.ndarray
+        """
         return [v.numpy(copy) for v in self.weights]
 
-    def set_weights(self, weights):
+    def set_weights(self, weights: Sequence[ArrayLike]) -> None:
         """Set all weights.
 
         Parameters
@@ -235,14 +281,32 @@ class Layer:
         """
         assign_all(self.weights, weights, f"layer {self.name!r}")
 
-    def count_params(self):
+    def count_params(self) -> int:
         """Return the number of elements of all weights."""
         return sum(v.size for v in self.weights)
 
     # -- use -----------------------------------------------------------------------------
 
     def __call__(self, inputs, **arguments):
-        """Apply the layer to symbols of a functional model or to tensors of a graph."""
+        """Apply the layer to symbols of a functional model or to tensors of a graph.
+
+        Parameters
+        ----------
+        inputs : Symbol or Tensor, or list of them
+        **arguments
+            Go to :meth:`call`.
+
+        Returns
+        -------
+        Symbol or Tensor, or list of them
+
+        Raises
+        ------
+        TypeError
+            What is neither symbol nor tensor.
+        ValueError
+            No inputs, or shapes that the layer does not take.
+        """
         flat = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         if flat and all(isinstance(item, Tensor) for item in flat):
             return self._run(flat[0].graph, inputs, arguments)
@@ -259,7 +323,7 @@ class Layer:
         shapes = [s.shape for s in symbols]
         self._shape_dtypes = [s.dtype for s in symbols]
         self._ensure_built(shapes if nested else shapes[0])
-        shape = self.compute_output_shape(shapes if nested else shapes[0])
+        shape = self._output_shape(shapes if nested else shapes[0], arguments)
         node = Node(self, symbols, nested, arguments)
         node.single = not isinstance(shape, list)
         for i, s in enumerate([shape] if node.single else shape):
@@ -328,4 +392,14 @@ def count(value, name):
 def _int64(value, name):
     if value >= 1 << 63:
         raise ValueError(f"{name} must be below 2**63, got {value}")
+    return value
+
+
+def share(value, name):
+    """Return value as a float in [0, 1), or raise TypeError or ValueError that names it."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    value = float(value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}")
     return value

@@ -3,7 +3,7 @@
 from pyggml import ops
 from pyggml.layers._spatial import choice
 from pyggml.layers.base import Layer, Symbol
-from pyggml.layers.recurrent import GRU, LSTM, SimpleRNN, _Recurrent
+from pyggml.layers.recurrent import GRU, LSTM, SimpleRNN, _Recurrent, joined
 
 _kinds = {"SimpleRNN": SimpleRNN, "LSTM": LSTM, "GRU": GRU}
 _modes = ("concat", "sum", "mul", "ave")
@@ -44,7 +44,7 @@ class Bidirectional(Layer):
     (None, 16)
     """
 
-    def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
+    def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         for given, what in ((layer, "layer"), (backward_layer, "backward_layer")):
             if not isinstance(given, _Recurrent) and (what == "layer" or given is not None):
@@ -62,44 +62,68 @@ class Bidirectional(Layer):
             raise ValueError("layer and backward_layer must go in opposite directions")
         self.backward_layer = backward_layer
 
-    def __call__(self, sequences, initial_state=None, **arguments):
+    def __call__(self, sequences, initial_state=None, mask=None):
         """Apply the layer.
 
         Parameters
         ----------
         sequences : Symbol or Tensor of shape (batch, time, features)
+            Or a list of them and of the initial states.
         initial_state : list of Symbol or Tensor of shape (batch, units), optional
             Those of the forward layer, then those of the backward layer.
+        mask : Symbol or Tensor of shape (batch, time), optional
+            0 for steps that both directions pass over.
+
+        Returns
+        -------
+        Symbol or Tensor, or list of them
+            The output, and with ``return_state`` the final states of both directions.
+
+        Raises
+        ------
+        TypeError
+            One state where both directions need theirs.
+        ValueError
+            States or a mask of other shapes.
         """
+        x, *states = sequences if isinstance(sequences, (list, tuple)) else [sequences]
         if initial_state is not None:
             if isinstance(initial_state, Symbol):
                 raise TypeError("initial_state must be a list of the states of both directions")
-            first = list(sequences) if isinstance(sequences, (list, tuple)) else [sequences]
-            sequences = [*first, *initial_state]
-        return super().__call__(sequences, **arguments)
-
-    def _sides(self, inputs):
-        """The inputs of each direction."""
-        if not isinstance(inputs, (list, tuple)) or len(inputs) == 1:
-            return inputs, inputs
-        x, *states = inputs
+            states += initial_state
         if len(states) % 2:
             raise ValueError(f"layer {self.name!r} takes the initial states of both directions, "
                              f"got {len(states)}")
         half = len(states) // 2
-        return [x, *states[:half]], [x, *states[half:]]
+        self.forward_layer._check_states(states[:half])
+        self.backward_layer._check_states(states[half:])
+        inputs, arguments = joined(x, states, mask)
+        return super().__call__(inputs, **arguments)
 
     def build(self, input_shape):
-        forward, backward = self._sides(input_shape if isinstance(input_shape, list)
-                                        else [input_shape])
-        for layer, shape in ((self.forward_layer, forward), (self.backward_layer, backward)):
-            layer._ensure_built(shape)
+        for layer in (self.forward_layer, self.backward_layer):
+            layer._ensure_built(input_shape)
         if not self._trainable:
             self.trainable = False
 
-    def call(self, inputs):
-        forward, backward = self._sides(inputs)
-        a, b = self.forward_layer(forward), self.backward_layer(backward)
+    def call(self, inputs, masked=False):
+        """Return the merged outputs, and the states if they are asked for.
+
+        Parameters
+        ----------
+        inputs : Tensor, or list of Tensor
+        masked : bool
+            Whether the last of the inputs is the mask.
+
+        Returns
+        -------
+        Tensor, or list of Tensor
+        """
+        x, *states = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+        mask = states.pop() if masked else None
+        half = len(states) // 2
+        a = self.forward_layer([x, *states[:half]], mask=mask)
+        b = self.backward_layer([x, *states[half:]], mask=mask)
         states = []
         if self.forward_layer.return_state:
             (a, *states), (b, *others) = a, b
@@ -120,8 +144,7 @@ class Bidirectional(Layer):
         return [y, *states] if self.forward_layer.return_state else y
 
     def compute_output_shape(self, input_shape):
-        forward, _ = self._sides(input_shape if isinstance(input_shape, list) else [input_shape])
-        shape = self.forward_layer.compute_output_shape(forward)
+        shape = self.forward_layer.compute_output_shape(input_shape)
         states = []
         if isinstance(shape, list):
             shape, *states = shape
@@ -141,6 +164,16 @@ class Bidirectional(Layer):
 
     @classmethod
     def from_config(cls, config):
+        """Make the layer anew from :meth:`get_config`'s dict.
+
+        Parameters
+        ----------
+        config : dict
+
+        Returns
+        -------
+        Bidirectional
+        """
         config = dict(config)
         for key in ("layer", "backward_layer"):
             if isinstance(config.get(key), dict):

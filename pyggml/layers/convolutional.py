@@ -9,10 +9,11 @@ class _Conv(Spatial):
     """What all convolutions share: arguments, bias, activation."""
 
     kernel_name = "kernel"
-    paddings = ("valid", "same")
+    paddings: tuple[str, ...] = ("valid", "same")
 
     def __init__(self, kernel_size, strides, padding, data_format, dilation_rate, activation,
-                 use_bias, initializer, bias_initializer, regularizer, bias_regularizer, **kwargs):
+                 use_bias, initializer, bias_initializer, regularizer, bias_regularizer,
+                 **kwargs) -> None:
         super().__init__(data_format, **kwargs)
         self.kernel_size = sizes(kernel_size, self.rank, "kernel_size")
         self.strides = sizes(strides, self.rank, "strides")
@@ -73,7 +74,7 @@ class _FilterConv(_Conv):
     def __init__(self, filters, kernel_size, strides=1, padding="valid", data_format=None,
                  dilation_rate=1, activation=None, use_bias=True,
                  kernel_initializer="glorot_uniform", bias_initializer="zeros",
-                 kernel_regularizer=None, bias_regularizer=None, **kwargs):
+                 kernel_regularizer=None, bias_regularizer=None, **kwargs) -> None:
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
                          use_bias, kernel_initializer, bias_initializer, kernel_regularizer,
                          bias_regularizer, **kwargs)
@@ -220,7 +221,7 @@ class DepthwiseConv2D(_Conv):
     def __init__(self, kernel_size, strides=1, padding="valid", depth_multiplier=1,
                  data_format=None, dilation_rate=1, activation=None, use_bias=True,
                  depthwise_initializer="glorot_uniform", bias_initializer="zeros",
-                 depthwise_regularizer=None, bias_regularizer=None, **kwargs):
+                 depthwise_regularizer=None, bias_regularizer=None, **kwargs) -> None:
         super().__init__(kernel_size, strides, padding, data_format, dilation_rate, activation,
                          use_bias, depthwise_initializer, bias_initializer, depthwise_regularizer,
                          bias_regularizer, **kwargs)
@@ -283,7 +284,7 @@ class Conv2DTranspose(_FilterConv):
     def __init__(self, filters, kernel_size, strides=1, padding="valid", output_padding=None,
                  data_format=None, dilation_rate=1, activation=None, use_bias=True,
                  kernel_initializer="glorot_uniform", bias_initializer="zeros",
-                 kernel_regularizer=None, bias_regularizer=None, **kwargs):
+                 kernel_regularizer=None, bias_regularizer=None, **kwargs) -> None:
         super().__init__(filters, kernel_size, strides, padding, data_format, dilation_rate,
                          activation, use_bias, kernel_initializer, bias_initializer,
                          kernel_regularizer, bias_regularizer, **kwargs)

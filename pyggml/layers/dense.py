@@ -33,7 +33,7 @@ class Dense(Layer):
 
     def __init__(self, units, activation=None, use_bias=True,
                  kernel_initializer="glorot_uniform", bias_initializer="zeros",
-                 kernel_regularizer=None, bias_regularizer=None, **kwargs):
+                 kernel_regularizer=None, bias_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.units = positive_int(units, "units")
         self.activation = activations.get(activation)

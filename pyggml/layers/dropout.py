@@ -1,7 +1,7 @@
 """Dropout."""
 
 from pyggml import ops
-from pyggml.layers.base import Layer
+from pyggml.layers.base import Layer, share
 
 
 class Dropout(Layer):
@@ -27,13 +27,22 @@ class Dropout(Layer):
     0.5
     """
 
-    def __init__(self, rate, **kwargs):
+    def __init__(self, rate, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.rate = float(rate)
-        if not 0 <= self.rate < 1:
-            raise ValueError(f"rate must be in [0, 1), got {rate}")
+        self.rate = share(rate, "rate")
 
     def call(self, x, training=False):
+        """Return x, with a share of it dropped in training.
+
+        Parameters
+        ----------
+        x : Tensor
+        training : bool
+
+        Returns
+        -------
+        Tensor
+        """
         if not training or self.rate == 0:
             return x
         return ops.dropout(x, self.rate)

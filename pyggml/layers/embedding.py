@@ -16,11 +16,15 @@ class Embedding(Layer):
         Size of a row.
     embeddings_initializer : str or Initializer
     embeddings_regularizer : str or callable, optional
+    mask_zero : bool
+        Keras' way to mask padding; use :class:`pyggml.layers.PaddingMask`.
     name : str, optional
     trainable : bool
 
     Raises
     ------
+    NotImplementedError
+        With ``mask_zero``.
     ValueError
         Indices that come out of another layer. An index out of range is refused by the model's
         methods, with the index, its row and the range.
@@ -42,7 +46,10 @@ class Embedding(Layer):
     input_dtype = "int32"
 
     def __init__(self, input_dim, output_dim, embeddings_initializer="uniform",
-                 embeddings_regularizer=None, **kwargs):
+                 embeddings_regularizer=None, mask_zero=False, **kwargs) -> None:
+        if mask_zero:
+            raise NotImplementedError("masks do not travel with the data: give recurrent layers "
+                                      "mask=layers.PaddingMask()(indices)")
         super().__init__(**kwargs)
         self.input_dim = positive_int(input_dim, "input_dim")
         self.output_dim = positive_int(output_dim, "output_dim")
@@ -52,6 +59,26 @@ class Embedding(Layer):
         self.embeddings_regularizer = regularizers.get(embeddings_regularizer)
 
     def __call__(self, inputs, **arguments):
+        """Apply the layer.
+
+        Parameters
+        ----------
+        inputs : Symbol or Tensor of shape (batch, ...)
+            An Input of int32.
+        **arguments
+            None are known.
+
+        Returns
+        -------
+        Symbol or Tensor of shape (batch, ..., output_dim)
+
+        Raises
+        ------
+        TypeError
+            The input is not int32.
+        ValueError
+            It is not an Input.
+        """
         if isinstance(inputs, Symbol):
             if not isinstance(inputs.node.layer, InputLayer):
                 raise ValueError(f"layer {self.name!r} takes an Input, not the output of "

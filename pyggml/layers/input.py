@@ -1,12 +1,30 @@
 """The entrance of a model."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from pyggml.layers.base import Layer, Node, Symbol, positive_int
 
 
 class InputLayer(Layer):
-    """Holds the shape of an input; made by :func:`Input`."""
+    """Holds the shape of an input; made by :func:`Input`.
 
-    def __init__(self, shape, dtype="float32", name=None):
+    Parameters
+    ----------
+    shape : tuple of int
+        Of one row.
+    dtype : {"float32", "int32"}
+    name : str, optional
+
+    Examples
+    --------
+    >>> import pyggml
+    >>> pyggml.layers.InputLayer((3,)).symbol.shape
+    (None, 3)
+    """
+
+    def __init__(self, shape, dtype="float32", name=None) -> None:
         super().__init__(name=name)
         self.shape = tuple(positive_int(n, "shape") for n in shape)
         if len(self.shape) > 3:
@@ -29,7 +47,7 @@ class InputLayer(Layer):
         return {"shape": list(self.shape), "dtype": self.dtype, "name": self.name}
 
 
-def Input(shape, dtype="float32", name=None):
+def Input(shape: Sequence[int], dtype: str = "float32", name: str | None = None) -> Symbol:
     """Return the symbol that a model starts from.
 
     Parameters
@@ -43,6 +61,11 @@ def Input(shape, dtype="float32", name=None):
     Returns
     -------
     Symbol
+
+    Raises
+    ------
+    TypeError
+        ``shape`` is no tuple.
 
     Examples
     --------

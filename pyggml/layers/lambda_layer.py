@@ -23,7 +23,7 @@ class Lambda(Layer):
     (None, 3)
     """
 
-    def __init__(self, function, arguments=None, **kwargs):
+    def __init__(self, function, arguments=None, **kwargs) -> None:
         super().__init__(**kwargs)
         if not callable(function):
             raise TypeError(f"function must be callable, got {type(function).__name__}")

@@ -18,6 +18,21 @@ class _Merge(Layer):
         return list(xs)
 
     def call(self, xs):
+        """Return the result for a list of tensors.
+
+        Parameters
+        ----------
+        xs : list of Tensor
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit together.
+        """
         first, *others = self._checked(xs)
         for x in others:
             if len(x.shape) != len(first.shape) or x.shape[0] != first.shape[0]:
@@ -27,12 +42,26 @@ class _Merge(Layer):
         return first
 
     def combine(self, x, y):
-        """Return the result for two tensors."""
+        """Return the result for two tensors.
+
+        Parameters
+        ----------
+        x, y : Tensor
+
+        Returns
+        -------
+        Tensor
+        """
         raise NotImplementedError(f"{type(self).__name__}.combine")
 
 
 class Add(_Merge):
     """Sum of the inputs, element by element; sizes of 1 are repeated.
+
+    Parameters
+    ----------
+    name : str, optional
+    trainable : bool
 
     Examples
     --------
@@ -48,6 +77,11 @@ class Add(_Merge):
 
 class Subtract(_Merge):
     """First input minus the second; sizes of 1 are repeated.
+
+    Parameters
+    ----------
+    name : str, optional
+    trainable : bool
 
     Examples
     --------
@@ -66,6 +100,11 @@ class Subtract(_Merge):
 class Multiply(_Merge):
     """Product of the inputs, element by element; sizes of 1 are repeated.
 
+    Parameters
+    ----------
+    name : str, optional
+    trainable : bool
+
     Examples
     --------
     >>> import pyggml
@@ -80,6 +119,11 @@ class Multiply(_Merge):
 
 class Average(_Merge):
     """Mean of the inputs, element by element; sizes of 1 are repeated.
+
+    Parameters
+    ----------
+    name : str, optional
+    trainable : bool
 
     Examples
     --------
@@ -100,6 +144,11 @@ class Maximum(_Merge):
     """Largest of the inputs, element by element; sizes of 1 are repeated.
 
     Where they are equal, the first input gets the gradient.
+
+    Parameters
+    ----------
+    name : str, optional
+    trainable : bool
 
     Examples
     --------
@@ -136,7 +185,7 @@ class Concatenate(_Merge):
     (None, 7)
     """
 
-    def __init__(self, axis=-1, **kwargs):
+    def __init__(self, axis=-1, **kwargs) -> None:
         super().__init__(**kwargs)
         if isinstance(axis, bool) or not isinstance(axis, int):
             raise TypeError(f"axis must be an integer, got {axis!r}")
@@ -145,6 +194,21 @@ class Concatenate(_Merge):
         self.axis = axis
 
     def call(self, xs):
+        """Return the result for a list of tensors.
+
+        Parameters
+        ----------
+        xs : list of Tensor
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit together.
+        """
         xs = self._checked(xs)
         if self.axis % max(len(xs[0].shape), 1) == 0:
             raise ValueError(f"axis must not be the batch, got {self.axis} for shape {xs[0].shape}")
@@ -185,7 +249,7 @@ class Dot(_Merge):
 
     exactly_two = True
 
-    def __init__(self, axes, normalize=False, **kwargs):
+    def __init__(self, axes, normalize=False, **kwargs) -> None:
         super().__init__(**kwargs)
         pair = tuple(axes) if isinstance(axes, (tuple, list)) else (axes, axes)
         if len(pair) != 2 or any(isinstance(a, bool) or not isinstance(a, int) for a in pair):
@@ -196,6 +260,21 @@ class Dot(_Merge):
         self.normalize = bool(normalize)
 
     def call(self, xs):
+        """Return the result for a list of tensors.
+
+        Parameters
+        ----------
+        xs : list of Tensor
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit together.
+        """
         a, b = (self._last(x, axis) for x, axis in
                 zip(self._checked(xs), self.axes, strict=True))
         if a.shape[0] != b.shape[0] or a.shape[-1] != b.shape[-1]:

@@ -79,7 +79,7 @@ class BatchNormalization(Layer):
     def __init__(self, axis=1, momentum=None, epsilon=1e-3, center=True, scale=True,
                  beta_initializer="zeros", gamma_initializer="ones",
                  moving_mean_initializer="zeros", moving_variance_initializer="ones",
-                 beta_regularizer=None, gamma_regularizer=None, **kwargs):
+                 beta_regularizer=None, gamma_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
         if isinstance(axis, bool) or not isinstance(axis, int):
             raise TypeError(f"axis must be an integer, got {axis!r}")
@@ -101,7 +101,16 @@ class BatchNormalization(Layer):
         self.freeze_stats = False
 
     def channel_axis(self, shape):
-        """Return the axis of the channels for a shape, or raise ValueError."""
+        """Return the axis of the channels for a shape, or raise ValueError.
+
+        Parameters
+        ----------
+        shape : tuple
+
+        Returns
+        -------
+        int
+        """
         n = len(shape)
         if not -n < self.axis < n or self.axis == 0:
             raise ValueError(f"layer {self.name!r} has axis {self.axis}, which is no axis beside "
@@ -123,6 +132,22 @@ class BatchNormalization(Layer):
             decay=False)
 
     def call(self, x, training=False):
+        """Return x normalised.
+
+        Parameters
+        ----------
+        x : Tensor
+        training : bool
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            Another number of channels than the layer was built for.
+        """
         graph = x.graph
         axis = self.channel_axis(x.shape)
         if x.shape[axis] != self.moving_mean.shape[0]:
@@ -136,7 +161,8 @@ class BatchNormalization(Layer):
         def along(t):
             return ops.reshape(t, wide)
 
-        fixed = not training or self.freeze_stats
+        mode = graph.trained  # of a trainer: what was frozen when it was made
+        fixed = not training or (self.freeze_stats if mode is None else self in mode.fixed)
         if axis == 1 and self.scale and self.center:
             found = _fused.batch_norm(
                 x, graph.weight(self.gamma), graph.weight(self.beta), self.epsilon,
@@ -149,7 +175,7 @@ class BatchNormalization(Layer):
                     self._move(graph, ops.slice(statistics, (0,), (n,)),
                                ops.slice(statistics, (n,), (n,)), math.prod(x.shape) // n)
                 return out
-        if training and not self.freeze_stats:
+        if not fixed:
             mean = _channel_mean(x, axis)
             x = ops.add(x, ops.negative(along(mean)))
             variance = _channel_mean(ops.square(x), axis)
@@ -167,7 +193,8 @@ class BatchNormalization(Layer):
 
     def _move(self, graph, mean, variance, elements):
         """Let the step that this graph is for move the moving statistics."""
-        if self.momentum is None or not self._trainable:
+        moves = self._trainable if graph.trained is None else self in graph.trained.moving
+        if self.momentum is None or not moves:
             return
         for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
             if moving is self.moving_variance and elements < 2:
@@ -289,7 +316,7 @@ class LayerNormalization(_RowNormalization):
 
     def __init__(self, axis=-1, epsilon=1e-3, center=True, scale=True, beta_initializer="zeros",
                  gamma_initializer="ones", beta_regularizer=None, gamma_regularizer=None,
-                 **kwargs):
+                 **kwargs) -> None:
         super().__init__(**kwargs)
         self._set_axes(axis)
         self.epsilon = _epsilon(epsilon)
@@ -365,7 +392,7 @@ class RMSNormalization(_RowNormalization):
     """
 
     def __init__(self, axis=-1, epsilon=1e-6, scale_initializer="ones", scale_regularizer=None,
-                 **kwargs):
+                 **kwargs) -> None:
         super().__init__(**kwargs)
         self._set_axes(axis)
         self.epsilon = _epsilon(epsilon)

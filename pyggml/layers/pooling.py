@@ -7,7 +7,8 @@ from pyggml.layers._spatial import Spatial, choice, padding_of, sizes
 class _Pooling(Spatial):
     """What pooling over windows shares."""
 
-    def __init__(self, pool_size=2, strides=None, padding="valid", data_format=None, **kwargs):
+    def __init__(self, pool_size=2, strides=None, padding="valid", data_format=None,
+                 **kwargs) -> None:
         super().__init__(data_format, **kwargs)
         self.pool_size = sizes(pool_size, self.rank, "pool_size")
         self.strides = self.pool_size if strides is None else sizes(strides, self.rank, "strides")
@@ -39,7 +40,7 @@ class _AveragePooling(_Pooling):
 class _GlobalPooling(Spatial):
     """What pooling over whole sequences and images shares."""
 
-    def __init__(self, data_format=None, keepdims=False, **kwargs):
+    def __init__(self, data_format=None, keepdims=False, **kwargs) -> None:
         super().__init__(data_format, **kwargs)
         self.keepdims = bool(keepdims)
 

@@ -10,6 +10,11 @@ from pyggml.layers.base import Layer
 class Flatten(Layer):
     """Turn each row into a vector, in row-major order.
 
+    Parameters
+    ----------
+    name : str, optional
+    trainable : bool
+
     Examples
     --------
     >>> import pyggml
@@ -41,7 +46,7 @@ class Reshape(Layer):
     (None, 2, 3)
     """
 
-    def __init__(self, target_shape, **kwargs):
+    def __init__(self, target_shape, **kwargs) -> None:
         super().__init__(**kwargs)
         shape = tuple(target_shape)
         sizes([n for n in shape if n != -1], len(shape) - shape.count(-1), "target_shape")
@@ -83,7 +88,7 @@ class Permute(Layer):
     (None, 7, 5)
     """
 
-    def __init__(self, dims, **kwargs):
+    def __init__(self, dims, **kwargs) -> None:
         super().__init__(**kwargs)
         self.dims = tuple(dims)
         if not self.dims or sorted(self.dims) != list(range(1, len(self.dims) + 1)):
@@ -117,7 +122,7 @@ class ZeroPadding2D(Spatial):
     (None, 3, 6, 11)
     """
 
-    def __init__(self, padding=(1, 1), data_format=None, **kwargs):
+    def __init__(self, padding=(1, 1), data_format=None, **kwargs) -> None:
         super().__init__(data_format, **kwargs)
         outer = _pair(padding)
         self.padding = tuple(_pair(p) for p in outer)
@@ -158,7 +163,7 @@ class UpSampling2D(Spatial):
     (None, 3, 10, 14)
     """
 
-    def __init__(self, size=(2, 2), data_format=None, interpolation="nearest", **kwargs):
+    def __init__(self, size=(2, 2), data_format=None, interpolation="nearest", **kwargs) -> None:
         super().__init__(data_format, **kwargs)
         self.size = sizes(size, 2, "size")
         self.interpolation = choice(interpolation, ("nearest", "bilinear"), "interpolation")

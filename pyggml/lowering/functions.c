@@ -6,19 +6,6 @@
 #include "gemm.h"
 #include "node_common.h"
 
-/* ggml keeps the function and its data in a custom node's parameters, in this order. */
-typedef struct custom_params {
-    ggml_custom_op_t fun;
-    int              n_tasks;
-    void *           userdata;
-} custom_params;
-
-static custom_params params_of(const struct ggml_tensor * t) {
-    custom_params p;
-    memcpy(&p, t->op_params, sizeof(p));
-    return p;
-}
-
 int pg_is_gradient_of(const struct ggml_tensor * t, const pg_function * f) {
     const pg_note * note = (const pg_note *) params_of(t).userdata;
     return note != NULL && note->function == f && t != f->output;
@@ -294,3 +281,59 @@ void pg_function_rnn(pg_function * f) {
     f->backward[4] = rnn_c0;
     f->same_node   = 1;
 }
+
+/* ---- attention --------------------------------------------------------------------------- */
+
+/* The workspace: the weights of all heads, then the gradients of k and v that the first backward node
+ * computes on the side. */
+static size_t attention_weights(const pg_attention * a) {
+    return (size_t) (a->batch * a->heads * a->tq * a->tk);
+}
+
+static size_t attention_k(const pg_attention * a) {
+    return (size_t) (a->batch * a->heads * a->tk * a->d);
+}
+
+static size_t attention_v(const pg_attention * a) {
+    return (size_t) (a->batch * a->heads * a->tk * a->dv);
+}
+
+size_t pg_function_attention_floats(const pg_attention * a) {
+    return attention_weights(a) + attention_k(a) + attention_v(a);
+}
+
+static void attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    FUNCTION
+    pg_attention a = f->u.attention;
+    a.sees = IN(3);
+    failed(note, pg_attention_forward(&a, IN(0), IN(1), IN(2), F(dst), WORK));
+}
+
+static void attention_q(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    FUNCTION
+    const pg_attention * a = &f->u.attention;
+    float * weights = WORK_BACK;
+    float * dk = weights + attention_weights(a);
+    failed(note, pg_attention_backward(a, IN_BACK(0), IN_BACK(1), IN_BACK(2), weights, GRAD, F(dst),
+                                       dk, dk + attention_k(a)));
+}
+
+#define ATTENTION_SIDE(name, offset)                                                              \
+    static void name(struct ggml_tensor * dst, int ith, int nth, void * userdata) {               \
+        FUNCTION                                                                                  \
+        const pg_attention * a = &f->u.attention;                                                 \
+        memcpy(F(dst), WORK_BACK + attention_weights(a) + (offset), ggml_nbytes(dst));            \
+    }
+
+ATTENTION_SIDE(attention_dk, 0)
+ATTENTION_SIDE(attention_dv, attention_k(a))
+
+void pg_function_attention(pg_function * f) {
+    f->forward     = attention;
+    f->backward[0] = attention_q;
+    f->backward[1] = attention_dk;
+    f->backward[2] = attention_dv;
+    f->same_node   = 1;
+}
+
+int pg_fuses_activation(const pg_function * f) { return f->forward == conv; }

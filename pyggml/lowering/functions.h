@@ -14,5 +14,10 @@ void pg_function_batch_norm(pg_function * f); /* x, gamma, beta; workspace 2 cha
 void pg_function_batch_norm_fixed(pg_function * f); /* x, gamma, beta, mean, variance */
 void pg_function_rnn(pg_function * f); /* xw, u, rbias, h0, c0; workspace pg_function_rnn_floats */
 size_t pg_function_rnn_floats(const pg_rnn * r);
+void pg_function_attention(pg_function * f); /* q, k, v, what queries see (may be left out) */
+size_t pg_function_attention_floats(const pg_attention * a); /* workspace for backward */
+
+/* Whether it computes an activation of its result if act and param say so. */
+int pg_fuses_activation(const pg_function * f);
 
 #endif

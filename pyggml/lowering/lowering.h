@@ -76,13 +76,24 @@ typedef struct pg_carrier {
 } pg_carrier;
 
 enum pg_rule {
-    PG_RULE_MATMUL = 1,   /* MUL_MAT, OUT_PROD */
-    PG_RULE_FUSE   = 2,   /* bias and activation into the product */
-    PG_RULE_STEP   = 4,   /* steps of optimizers */
-    PG_RULE_BIAS   = 8,   /* REPEAT_BACK over rows */
-    PG_RULE_UPDATE = 16,  /* a weight's gradient and step in one */
-    PG_RULE_SOFTMAX = 32,
-    PG_RULE_ALL    = 0xffff,
+    PG_RULE_MATMUL  = 1 << 0, /* MUL_MAT, OUT_PROD */
+    PG_RULE_FUSE    = 1 << 1, /* bias and activation into products and convolutions */
+    PG_RULE_STEP    = 1 << 2, /* steps of optimizers */
+    PG_RULE_BIAS    = 1 << 3, /* REPEAT_BACK over rows */
+    PG_RULE_UPDATE  = 1 << 4, /* a weight's gradient and step in one */
+    PG_RULE_SOFTMAX = 1 << 5,
+    /* Carriers: whoever builds the graph asks for these; without them it composes the function. */
+    PG_RULE_ACTIVATION = 1 << 6,
+    PG_RULE_DROPOUT    = 1 << 7,
+    PG_RULE_LOSS       = 1 << 8,
+    PG_RULE_CONV       = 1 << 9,
+    PG_RULE_POOL       = 1 << 10,
+    PG_RULE_GATHER     = 1 << 11,
+    PG_RULE_LAYER_NORM = 1 << 12,
+    PG_RULE_BATCH_NORM = 1 << 13,
+    PG_RULE_RNN        = 1 << 14,
+    PG_RULE_ATTENTION  = 1 << 15,
+    PG_RULE_ALL        = (1 << 16) - 1,
 };
 
 typedef struct pg_lowered pg_lowered;
@@ -94,7 +105,8 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
 void         pg_lowered_free(pg_lowered * lowered);
 /* PG_OK, or what a kernel of the last computations failed with; resets it. */
 int          pg_lowered_status(pg_lowered * lowered);
-/* How many nodes were rewritten. */
+/* How many nodes call a kernel, and how many are left out. */
 int          pg_lowered_count(const pg_lowered * lowered);
+int          pg_lowered_dead(const pg_lowered * lowered);
 
 #endif

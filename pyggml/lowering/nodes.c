@@ -2,6 +2,7 @@
 
 #include "gemm.h"
 #include "node_common.h"
+#include "stepper.h"
 
 static pg_int step_of(const struct ggml_tensor * t, int i) { return (pg_int) (t->nb[i] / sizeof(float)); }
 
@@ -62,45 +63,36 @@ void pg_node_out_prod(struct ggml_tensor * dst, int ith, int nth, void * userdat
                  t ? step_of(b, 0) : step_of(b, 1), note);
 }
 
-static pg_step_params step_params(const struct ggml_tensor * t, int rule) {
-    const float * p = F(t);
-    pg_step_params q = { 0 };
-    q.rule       = rule;
-    q.grad_scale = 1.0f;
-    q.lr         = p[0];
-    if (rule == PG_STEP_ADAM) {
-        q.beta1        = p[1];
-        q.beta2        = p[2];
-        q.eps          = p[3];
-        q.weight_decay = p[4];
-        q.h1           = p[5];
-        q.h2           = p[6];
-    } else {
-        q.weight_decay = p[1];
+/* Weight decay and the rest of an optimizer's parameters, and its states, from sources. */
+static pg_step_params step_of_sources(const struct ggml_tensor * dst, const pg_note * note,
+                                      const struct ggml_tensor * params, int first, float * s[3]) {
+    float * given[3];
+    for (int i = 0; i < 3; ++i) {
+        given[i] = dst->src[first + i] == NULL ? NULL : F(dst->src[first + i]);
     }
-    return q;
-}
-
-static float * state(const struct ggml_tensor * dst, int i) {
-    return dst->src[i] == NULL ? NULL : F(dst->src[i]);
+    pg_step_params p = pg_step_params_of(note->act, F(params));
+    p.clip = note->param[0];
+    pg_step_states(note->act, F(params), given, s);
+    return p;
 }
 
 void pg_node_update(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     BEGIN
     const struct ggml_tensor * a = dst->src[0];
     const struct ggml_tensor * b = dst->src[1];
-    const pg_step_params p = step_params(dst->src[3], note->act);
+    float * s[3];
+    const pg_step_params p = step_of_sources(dst, note, dst->src[3], 4, s);
     const int t = transposed(b);
     failed(note, pg_gemm_step(!t, 0, b->ne[0], a->ne[0], a->ne[1], F(b),
                               t ? step_of(b, 0) : step_of(b, 1), F(a), step_of(a, 1), &p,
-                              F(dst->src[2]), state(dst, 4), state(dst, 5), NULL));
+                              F(dst->src[2]), s[0], s[1], s[2]));
 }
 
 void pg_node_step(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     BEGIN
-    const pg_step_params p = step_params(dst->src[2], note->act);
-    pg_step(&p, ggml_nelements(dst), F(dst->src[0]), F(dst->src[1]), state(dst, 3), state(dst, 4),
-            NULL);
+    float * s[3];
+    const pg_step_params p = step_of_sources(dst, note, dst->src[2], 3, s);
+    pg_step(&p, ggml_nelements(dst), F(dst->src[0]), F(dst->src[1]), s[0], s[1], s[2]);
 }
 
 void pg_node_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata) {

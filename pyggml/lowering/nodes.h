@@ -22,9 +22,10 @@ void pg_node_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * note);
 void pg_node_dense(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: a [M,K], b [N,K] as of OUT_PROD; b may be transposed. */
 void pg_node_out_prod(struct ggml_tensor * dst, int ith, int nth, void * note);
-/* src: a, b of OUT_PROD, weight, params, states; act = rule. */
+/* src: a, b of OUT_PROD, weight, params, states; act = rule, param[0] = limit of each element of the
+ * gradient or 0. */
 void pg_node_update(struct ggml_tensor * dst, int ith, int nth, void * note);
-/* src: weight, gradient, params, states; act = rule. */
+/* src: weight, gradient, params, states; act and param as before. */
 void pg_node_step(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: x [M,rows] */
 void pg_node_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * note);

@@ -1,108 +1,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nodes.h"
+#include "functions.h"
+#include "node_common.h"
+#include "stepper.h"
+#include "users.h"
 
 struct pg_lowered {
     int       status;
-    int       count;
+    int       count, dead;
     pg_note * notes;
 };
-
-/* A hash from tensors to their users, and to the carrier that a tensor is the key of. */
-typedef struct users {
-    size_t                size; /* a power of two */
-    struct ggml_tensor ** key;
-    int *                 count;
-    struct ggml_tensor ** first;
-    const pg_carrier **   carrier;
-} users;
 
 typedef struct work {
     pg_lowered *          lowered;
     struct ggml_context * scratch; /* where ggml fills in the parameters of custom nodes */
-    users                 u;
+    pg_users              u;
     const pg_carrier *    carriers;
     int                   n_carriers;
     int                   rules;
 } work;
-
-static size_t slot_of(const users * u, const struct ggml_tensor * t) {
-    size_t i = ((size_t) (uintptr_t) t >> 4) * (size_t) 0x9e3779b97f4a7c15ULL & (u->size - 1);
-    while (u->key[i] != NULL && u->key[i] != t) {
-        i = (i + 1) & (u->size - 1);
-    }
-    return i;
-}
-
-static int n_users(const users * u, const struct ggml_tensor * t) {
-    const size_t i = slot_of(u, t);
-    return u->key[i] == NULL ? 0 : u->count[i];
-}
-
-static struct ggml_tensor * only_user(const users * u, const struct ggml_tensor * t) {
-    const size_t i = slot_of(u, t);
-    return u->key[i] != NULL && u->count[i] == 1 ? u->first[i] : NULL;
-}
-
-static void add_users(users * u, struct ggml_context * ctx) {
-    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
-         t = ggml_get_next_tensor(ctx, t)) {
-        for (int s = 0; s < GGML_MAX_SRC; ++s) {
-            if (t->src[s] == NULL) {
-                continue;
-            }
-            const size_t i = slot_of(u, t->src[s]);
-            if (u->key[i] == NULL) {
-                u->key[i]   = t->src[s];
-                u->first[i] = t;
-            }
-            u->count[i]++;
-        }
-    }
-}
-
-static size_t count_tensors(struct ggml_context * ctx) {
-    size_t n = 0;
-    for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
-         t = ggml_get_next_tensor(ctx, t)) {
-        n++;
-    }
-    return n;
-}
-
-static int make_users(users * u, struct ggml_context * a, struct ggml_context * b,
-                      const pg_carrier * carriers, int n_carriers) {
-    size_t n = GGML_MAX_SRC;
-    n += 4 * (count_tensors(a) + count_tensors(b));
-    u->size = 64;
-    while (u->size < 2 * n) {
-        u->size *= 2;
-    }
-    u->key     = calloc(u->size, sizeof(*u->key));
-    u->count   = calloc(u->size, sizeof(*u->count));
-    u->first   = calloc(u->size, sizeof(*u->first));
-    u->carrier = calloc(u->size, sizeof(*u->carrier));
-    if (u->key == NULL || u->count == NULL || u->first == NULL || u->carrier == NULL) {
-        return PG_ENOMEM;
-    }
-    add_users(u, a);
-    add_users(u, b);
-    for (int c = 0; c < n_carriers; ++c) {
-        const size_t i = slot_of(u, carriers[c].key);
-        if (u->key[i] != NULL) {
-            u->carrier[i] = &carriers[c];
-        }
-    }
-    return PG_OK;
-}
-
-static void free_users(users * u) {
-    free(u->key);
-    free(u->count);
-    free(u->first);
-    free(u->carrier);
-}
 
 /* ---- rewriting one node ------------------------------------------------------------------ */
 
@@ -129,7 +46,7 @@ static pg_note * set_custom(work * w, struct ggml_tensor * t, ggml_custom_op_t f
 
 /* A node that nothing needs any more becomes a view of something that exists: it takes neither
  * time nor memory, but stays in the graph, whose nodes are counted. */
-static void kill(struct ggml_tensor * t, struct ggml_tensor * existing) {
+static void kill(work * w, struct ggml_tensor * t, struct ggml_tensor * existing) {
     struct ggml_tensor * root = existing->view_src != NULL ? existing->view_src : existing;
     for (int i = 0; i < GGML_MAX_SRC; ++i) {
         t->src[i] = NULL;
@@ -138,6 +55,7 @@ static void kill(struct ggml_tensor * t, struct ggml_tensor * existing) {
     t->src[0]    = existing;
     t->view_src  = root;
     t->view_offs = 0;
+    w->lowered->dead++;
 }
 
 static int is_leaf_f32(const struct ggml_tensor * t) {
@@ -145,7 +63,7 @@ static int is_leaf_f32(const struct ggml_tensor * t) {
 }
 
 static const pg_carrier * carrier_of(const work * w, const struct ggml_tensor * key) {
-    return w->u.carrier[slot_of(&w->u, key)];
+    return w->u.carrier[pg_users_slot(&w->u, key)];
 }
 
 /* ---- rules ------------------------------------------------------------------------------- */
@@ -170,27 +88,38 @@ static int is_matrix_product(const struct ggml_tensor * t) {
     return t->op == GGML_OP_MUL_MAT && is_product(t) && t->ne[2] * t->ne[3] == 1;
 }
 
-/* ADD(MUL_MAT(a, b), bias) whose product nothing else uses; returns the product. */
+/* ADD(MUL_MAT(a, b), bias), or of a RESHAPE of the product, which nothing else uses; returns the
+ * product. */
 static struct ggml_tensor * dense_of(const work * w, const struct ggml_tensor * add) {
     if (add->op != GGML_OP_ADD) {
         return NULL;
     }
     struct ggml_tensor * product = add->src[0];
     struct ggml_tensor * bias    = add->src[1];
-    if (!is_matrix_product(product) || only_user(&w->u, product) != add || !is_leaf_f32(bias) ||
-        bias->ne[0] != product->ne[0] || ggml_nelements(bias) != bias->ne[0]) {
+    const struct ggml_tensor * user = add;
+    if (product->op == GGML_OP_RESHAPE && pg_only_user(&w->u, product) == add) {
+        user    = product;
+        product = product->src[0];
+    }
+    if (!is_matrix_product(product) || pg_only_user(&w->u, product) != user || !is_leaf_f32(bias) ||
+        bias->ne[0] != product->ne[0] || bias->ne[0] != add->ne[0] ||
+        ggml_nelements(bias) != bias->ne[0]) {
         return NULL;
     }
     return product;
 }
 
-/* What the key of an activation is a reshape of, if only the activation (and its backward pass,
- * which reads the result instead) needs it. */
-static int fuse_activation(work * w, struct ggml_tensor * t, const pg_carrier * c) {
+/* Whether an activation may be computed where its argument is, which then does not exist: the
+ * backward pass has to do with the result. */
+static int may_fuse(const work * w, const struct ggml_tensor * key, int act) {
+    const int users = pg_users_count(&w->u, key);
+    return key->op == GGML_OP_RESHAPE && (users == 1 || (users == 2 && pg_act_from_y(act)));
+}
+
+static int fuse_dense(work * w, struct ggml_tensor * t, const pg_carrier * c) {
     struct ggml_tensor * key = t->src[0];
     struct ggml_tensor * add = key->src[0];
-    if (key->op != GGML_OP_RESHAPE || add == NULL || only_user(&w->u, add) != key ||
-        !pg_act_from_y(c->act) || n_users(&w->u, key) > 2) {
+    if (pg_only_user(&w->u, add) != key) {
         return 0;
     }
     struct ggml_tensor * product = dense_of(w, add);
@@ -205,9 +134,55 @@ static int fuse_activation(work * w, struct ggml_tensor * t, const pg_carrier * 
     }
     note->act      = c->act;
     note->param[0] = c->param[0];
-    kill(product, weight);
-    kill(add, weight);
-    kill(key, weight);
+    kill(w, product, weight);
+    kill(w, add, weight);
+    kill(w, key, weight);
+    return 1;
+}
+
+/* The function whose last carrier is t. */
+static pg_function * function_ending_in(const work * w, const struct ggml_tensor * t) {
+    for (int i = 0; i < w->n_carriers; ++i) {
+        pg_function * f = w->carriers[i].function;
+        if (f != NULL && (f->n_sums > 0 ? f->sums[f->n_sums - 1] : f->output) == t) {
+            return f;
+        }
+    }
+    return NULL;
+}
+
+/* A convolution whose result only the activation reads, through reshapes. */
+static int fuse_function(work * w, struct ggml_tensor * t, const pg_carrier * c) {
+    struct ggml_tensor * user = t->src[0];
+    struct ggml_tensor * last = user->src[0];
+    while (last->op == GGML_OP_RESHAPE && pg_only_user(&w->u, last) == user) {
+        user = last;
+        last = last->src[0];
+    }
+    pg_function * f = pg_only_user(&w->u, last) == user ? function_ending_in(w, last) : NULL;
+    if (f == NULL || !pg_fuses_activation(f) || f->workspace != NULL) {
+        return 0;
+    }
+    struct ggml_tensor * existing = f->inputs[0];
+    for (struct ggml_tensor * dead = t->src[0]; dead != last;) {
+        struct ggml_tensor * next = dead->src[0];
+        kill(w, dead, existing);
+        dead = next;
+    }
+    for (int i = 0; i < f->n_sums; ++i) {
+        kill(w, f->sums[i], existing);
+    }
+    kill(w, f->output, existing);
+    w->lowered->count--;
+    f->n_sums = 0;
+    f->output = t;
+    f->act    = c->act;
+    f->param  = c->param[0];
+    pg_note * note = set_custom(w, t, f->forward, f->n_inputs, f->inputs);
+    if (note == NULL) {
+        return PG_ENOMEM;
+    }
+    note->function = f;
     return 1;
 }
 
@@ -220,7 +195,7 @@ static int lower_function(work * w, struct ggml_tensor * t) {
     const int        back = t->op == GGML_OP_GET_ROWS_BACK;
     ggml_custom_op_t fun  = back ? f->backward[c->act] : f->forward;
     if (!back && t != f->output) {
-        kill(t, f->output);
+        kill(w, t, f->output);
         return 1;
     }
     struct ggml_tensor * src[PG_MAX_INPUTS + 3];
@@ -287,15 +262,18 @@ static int lower_carrier(work * w, struct ggml_tensor * t) {
                 note->rng = c->rng;
             }
         } else if (forward) {
-            const int fused = w->rules & PG_RULE_FUSE ? fuse_activation(w, t, c) : 0;
-            if (fused != 0) {
-                return fused;
+            if ((w->rules & PG_RULE_FUSE) && may_fuse(w, key, c->act)) {
+                int fused = fuse_dense(w, t, c);
+                fused = fused == 0 ? fuse_function(w, t, c) : fused;
+                if (fused != 0) {
+                    return fused;
+                }
             }
             struct ggml_tensor * src[1] = { key };
             note = set_custom(w, t, pg_node_act, 1, src);
         } else {
             /* The forward node is the first user of the key. */
-            struct ggml_tensor * y = w->u.first[slot_of(&w->u, key)];
+            struct ggml_tensor * y = w->u.first[pg_users_slot(&w->u, key)];
             const int from_y = pg_act_from_y(c->act);
             struct ggml_tensor * src[2] = { t->src[0], from_y ? y : key };
             note = set_custom(w, t, pg_node_act_back, 2, src);
@@ -347,34 +325,51 @@ static int lower_carrier(work * w, struct ggml_tensor * t) {
 #define UPDATE_FROM (1 << 20)
 
 static int lower_step(work * w, struct ggml_tensor * t) {
-    const int adam = t->op == GGML_OP_OPT_STEP_ADAMW;
-    if (!adam && t->op != GGML_OP_OPT_STEP_SGD) {
+    struct ggml_tensor * params;
+    struct ggml_tensor * states[3] = { NULL, NULL, NULL };
+    const pg_stepper *   stepper   = NULL;
+    int rule;
+    if (t->op == GGML_OP_OPT_STEP_ADAMW) {
+        rule      = PG_STEP_ADAM;
+        params    = t->src[4];
+        states[0] = t->src[2];
+        states[1] = t->src[3];
+    } else if (t->op == GGML_OP_OPT_STEP_SGD) {
+        rule   = PG_STEP_SGD;
+        params = t->src[2];
+    } else if (t->op == GGML_OP_CUSTOM && params_of(t).fun == pg_node_stepper) {
+        stepper = params_of(t).userdata;
+        rule    = stepper->rule;
+        params  = t->src[2];
+        memcpy(states, t->src + 3, sizeof(states));
+    } else {
         return 0;
     }
     struct ggml_tensor * g = t->src[1];
-    if (!ggml_is_contiguous(g) || !ggml_is_contiguous(t)) {
-        return 0;
-    }
-    struct ggml_tensor * params = t->src[adam ? 4 : 2];
-    struct ggml_tensor * m = adam ? t->src[2] : NULL;
-    struct ggml_tensor * v = adam ? t->src[3] : NULL;
     pg_note * note;
-    if ((w->rules & PG_RULE_UPDATE) && (w->rules & PG_RULE_MATMUL) && g->op == GGML_OP_OUT_PROD &&
-        is_product(g) && g->ne[2] * g->ne[3] == 1 && only_user(&w->u, g) == t &&
+    if ((w->rules & PG_RULE_UPDATE) && (w->rules & PG_RULE_MATMUL) &&
+        (stepper == NULL || stepper->clip <= PG_CLIP_VALUE) && g->op == GGML_OP_OUT_PROD &&
+        is_product(g) && g->ne[2] * g->ne[3] == 1 && pg_only_user(&w->u, g) == t &&
         ggml_nelements(g) >= UPDATE_FROM) {
-        struct ggml_tensor * src[6] = { g->src[0], g->src[1], t->src[0], params, m, v };
-        note = set_custom(w, t, pg_node_update, adam ? 6 : 4, src);
+        struct ggml_tensor * src[7] = { g->src[0], g->src[1], t->src[0], params,
+                                        states[0], states[1], states[2] };
+        note = set_custom(w, t, pg_node_update, 7, src);
         if (note != NULL) {
-            kill(g, t->src[2]);
+            kill(w, g, t->src[2]);
         }
+    } else if (stepper != NULL || !(w->rules & PG_RULE_STEP) || !ggml_is_contiguous(g)) {
+        return 0;
     } else {
-        struct ggml_tensor * src[5] = { t->src[0], g, params, m, v };
-        note = set_custom(w, t, pg_node_step, adam ? 5 : 3, src);
+        struct ggml_tensor * src[6] = { t->src[0], g, params, states[0], states[1], states[2] };
+        note = set_custom(w, t, pg_node_step, 6, src);
     }
     if (note == NULL) {
         return PG_ENOMEM;
     }
-    note->act = adam ? PG_STEP_ADAM : PG_STEP_SGD;
+    note->act = rule;
+    if (stepper != NULL && stepper->clip == PG_CLIP_VALUE) {
+        note->param[0] = (float) stepper->limit;
+    }
     return 1;
 }
 
@@ -407,7 +402,7 @@ static int lower_node(work * w, struct ggml_tensor * t) {
                 return PG_ENOMEM;
             }
             note->act = PG_ACT_LINEAR;
-            kill(product, src[0]);
+            kill(w, product, src[0]);
             return 1;
         }
     }
@@ -437,13 +432,13 @@ static void kill_joints(work * w) {
     for (int i = 0; i < w->n_carriers; ++i) {
         const pg_carrier * c = &w->carriers[i];
         if (c->kind == PG_CARRY_FUNCTION) {
-            kill(c->key, c->function->inputs[0]);
+            kill(w, c->key, c->function->inputs[0]);
             for (int s = 0; c->act == 0 && s < c->function->n_sums; ++s) {
-                kill(c->function->sums[s], c->function->output);
+                kill(w, c->function->sums[s], c->function->output);
             }
         }
         if (c->kind == PG_CARRY_LOSS && c->key != c->extra[0]) {
-            kill(c->key, c->extra[0]);
+            kill(w, c->key, c->extra[0]);
         }
     }
 }
@@ -481,7 +476,7 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
     w.scratch = ggml_init(params);
     int status = w.lowered == NULL || w.scratch == NULL ? PG_ENOMEM : PG_OK;
     if (status == PG_OK) {
-        status = make_users(&w.u, compute, kept, carriers, n_carriers);
+        status = pg_users_make(&w.u, compute, kept, carriers, n_carriers);
     }
     /* Carriers first: they fuse the widest. Steps before products: they take gradients over. */
     if (status == PG_OK) {
@@ -492,7 +487,7 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
     }
     kill_joints(&w);
     order_gradients(&w, compute);
-    if (status == PG_OK && (rules & PG_RULE_STEP)) {
+    if (status == PG_OK && (rules & (PG_RULE_STEP | PG_RULE_UPDATE))) {
         status = for_all(&w, compute, lower_step);
     }
     if (status == PG_OK) {
@@ -500,7 +495,7 @@ pg_lowered * pg_lower(struct ggml_context * compute, struct ggml_context * kept,
     }
     flatten_views(compute);
     flatten_views(kept);
-    free_users(&w.u);
+    pg_users_free(&w.u);
     ggml_free(w.scratch);
     if (status != PG_OK) {
         pg_lowered_free(w.lowered);
@@ -528,3 +523,5 @@ int pg_lowered_status(pg_lowered * lowered) {
 }
 
 int pg_lowered_count(const pg_lowered * lowered) { return lowered->count; }
+
+int pg_lowered_dead(const pg_lowered * lowered) { return lowered->dead; }

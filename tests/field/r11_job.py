@@ -51,6 +51,11 @@ CASES |= {
 }
 
 
+CASES |= {f"everything_{name}": (
+    lambda name=name: network(name, [_batch_norm(), layers.Dropout(0.3, name="n")]),
+    {"nbatch_logical": 3 * BATCH}) for name in sorted(pyggml.optimizers._classes)}
+
+
 def missing(case):
     """Why a case cannot run with this build, or None."""
     if case == "batch_norm" and not hasattr(layers, "BatchNormalization"):

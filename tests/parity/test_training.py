@@ -103,6 +103,42 @@ def test_losses_and_their_gradients(name):
                       lambda p: loss(p, torch.tensor(y).double()))
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2; PyTorch has none."""
+
+    def __init__(self, params, lr, betas):
+        super().__init__(params, {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for w in group["params"]:
+                m = self.state[w].setdefault("m", torch.zeros_like(w))
+                w -= group["lr"] * torch.sign(b1 * m + (1 - b1) * w.grad)
+                m.mul_(b2).add_(w.grad, alpha=1 - b2)
+
+
+class RMSprop(torch.optim.Optimizer):
+    """With epsilon inside the root, as Keras has it; PyTorch adds it to the root."""
+
+    def __init__(self, params, lr, rho, epsilon, centered=False):
+        super().__init__(params, {"lr": lr, "rho": rho, "epsilon": epsilon, "centered": centered})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                s = self.state[w].setdefault("s", torch.zeros_like(w))
+                s.mul_(group["rho"]).addcmul_(w.grad, w.grad, value=1 - group["rho"])
+                spread = s
+                if group["centered"]:
+                    a = self.state[w].setdefault("a", torch.zeros_like(w))
+                    a.lerp_(w.grad, 1 - group["rho"])
+                    spread = s - a ** 2
+                w -= group["lr"] * w.grad / torch.sqrt(spread + group["epsilon"])
+
+
 mine, theirs = pyggml.optimizers, torch.optim
 RULES = {
     "sgd": (mine.SGD(0.05), lambda w: theirs.SGD(w, 0.05)),
@@ -110,32 +146,57 @@ RULES = {
     "nesterov": (mine.SGD(0.02, momentum=0.9, nesterov=True),
                  lambda w: theirs.SGD(w, 0.02, momentum=0.9, nesterov=True)),
     "adam": (mine.Adam(0.003), lambda w: theirs.Adam(w, 0.003)),
+    "adam with its own betas and epsilon": (
+        mine.Adam(0.01, 0.7, 0.9, 1e-2),
+        lambda w: theirs.Adam(w, 0.01, betas=(0.7, 0.9), eps=1e-2)),
     "adamw": (mine.AdamW(0.003, weight_decay=0.1),
               lambda w: theirs.AdamW(w, 0.003, weight_decay=0.1)),
+    "rmsprop": (mine.RMSprop(0.003, rho=0.9, epsilon=0),
+                lambda w: theirs.RMSprop(w, 0.003, alpha=0.9, eps=0)),
+    "rmsprop with momentum": (
+        mine.RMSprop(0.002, rho=0.95, momentum=0.8, epsilon=0),
+        lambda w: theirs.RMSprop(w, 0.002, alpha=0.95, momentum=0.8, eps=0)),
+    "rmsprop centered": (
+        mine.RMSprop(0.003, rho=0.9, epsilon=1e-3, centered=True),
+        lambda w: RMSprop(w, 0.003, 0.9, 1e-3, centered=True)),
+    "rmsprop with epsilon": (mine.RMSprop(0.003, rho=0.9, epsilon=1e-3),
+                             lambda w: RMSprop(w, 0.003, 0.9, 1e-3)),
     "adagrad": (mine.Adagrad(0.02, initial_accumulator_value=0.1, epsilon=0),
                 lambda w: theirs.Adagrad(w, 0.02, initial_accumulator_value=0.1, eps=0)),
+    "lion": (mine.Lion(0.0007, 0.9, 0.99), lambda w: Lion(w, 0.0007, (0.9, 0.99))),
 }
 
 
-@pytest.mark.parametrize("limit", [None, 0.1])
+def clip(weights, limits):
+    """What is done to gradients before a step, in PyTorch's words."""
+    if "global_clipnorm" in limits:
+        torch.nn.utils.clip_grad_norm_(weights, limits["global_clipnorm"])
+    if "clipnorm" in limits:
+        for w in weights:
+            torch.nn.utils.clip_grad_norm_([w], limits["clipnorm"])
+    if "clipvalue" in limits:
+        torch.nn.utils.clip_grad_value_(weights, limits["clipvalue"])
+
+
+@pytest.mark.parametrize("limits", [{}, {"global_clipnorm": 0.1}, {"clipnorm": 0.05},
+                                    {"clipvalue": 0.02}], ids=str)
 @pytest.mark.parametrize("rule", RULES)
-def test_fifty_steps(rule, limit):
+def test_a_hundred_steps(rule, limits):
     given, make = RULES[rule]
     model, weights, forward = both("tanh")
-    model.compile(type(given)(**(given.get_config() | {"global_clipnorm": limit})), "mse")
+    model.compile(type(given)(**(given.get_config() | limits)), "mse")
     optimizer = make(weights)
     batches = [(np.float32(normal(9, 5, seed=i)), np.float32(normal(9, 3, seed=i + 9)))
                for i in range(3)]
     with pyggml.Trainer(model, batch_size=9) as trainer:
-        for i in range(50):
+        for i in range(100):
             x, y = batches[i % 3]
             loss = trainer.step(x, y)
             optimizer.zero_grad()
             expected = F.mse_loss(forward(x), torch.tensor(y).double())
             expected.backward()
-            if limit is not None:
-                torch.nn.utils.clip_grad_norm_(weights, limit)
+            clip(weights, limits)
             optimizer.step()
-            assert loss == pytest.approx(expected.item(), rel=1e-4)
+            assert loss == pytest.approx(expected.item(), rel=1e-5)
         for got, want in zip(trainer.get_weights(), weights, strict=True):
-            assert relative_error(got, want.detach().numpy()) < 1e-4
+            assert relative_error(got, want.detach().numpy()) < 1e-5

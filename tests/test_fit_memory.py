@@ -1,16 +1,10 @@
-"""What the loop of fit costs in memory and time."""
+"""What the loop of fit costs in memory."""
 
-import statistics
 import subprocess
 import sys
 import textwrap
-import time
 
-import numpy as np
 import pytest
-
-import pyggml
-from pyggml import layers
 
 pytestmark = pytest.mark.slow
 
@@ -54,35 +48,3 @@ def test_peak_memory_of_a_memory_map_does_not_depend_on_its_size(tmp_path, shuff
     assert max(peaks) < 600
     # Labels, predictions and the order of the rows do grow: by up to 16 MB.
     assert abs(peaks[1] - peaks[0]) < 40, peaks
-
-
-def test_an_epoch_costs_at_most_a_tenth_more_than_its_steps():
-    threads = pyggml.get_num_threads()
-    pyggml.set_num_threads(1)
-    rng = np.random.default_rng(0)
-    x = rng.random((6400, 784), dtype=np.float32)
-    y = rng.integers(0, 10, 6400)
-    model = pyggml.Sequential([pyggml.Input((784,)), layers.Dense(128, "relu"),
-                               layers.Dense(10, "softmax")])
-    model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
-    trainer = pyggml.Trainer(model, 32)
-
-    def steps():
-        for start in range(0, 6400, 32):
-            trainer.step(x[start:start + 32], y[start:start + 32])
-
-    def measure(function):
-        began = time.process_time()
-        function()
-        return time.process_time() - began
-
-    def epoch():
-        model.fit(x, y, verbose=1)
-
-    try:
-        steps()
-        epoch()
-        ratios = [measure(epoch) / measure(steps) for _ in range(7)]
-    finally:
-        pyggml.set_num_threads(threads)
-    assert statistics.median(ratios) <= 1.10, ratios

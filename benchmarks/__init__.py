@@ -1,0 +1,1 @@
+"""pyggml beside other libraries, on the same networks and data: ``python -m benchmarks``."""
