@@ -151,7 +151,7 @@ def differences(trainer, x, y):
 
 
 def kinked(slopes, bends, scale):
-    return (off(*slopes, scale) > 5e-3
+    return (off(*slopes, scale) > 2e-3
             or (bends[1] > 0.75 * bends[0] + 2e-3 * scale).any())
 
 
