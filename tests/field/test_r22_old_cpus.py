@@ -82,7 +82,7 @@ def test_r22a_the_path_in_use_is_reported():
     """, env={"PYGGML_LOWERING": "0"}) == "none\n"
 
 
-# ---- on other CPUs, emulated ---------------------------------------------------------------------
+# ---- on other CPUs, emulated -------------------------------------------------------------------
 
 def emulated(cpu, code):
     """Run code on another CPU; returns the exit status, what it printed and its errors."""
@@ -124,10 +124,12 @@ def test_r22a_a_cpu_without_avx512_uses_avx2():
     check_against_native(out, "avx2")
 
 
-# ---- b: a build from the source archive -----------------------------------------------------------
+# ---- b: a build from the source archive --------------------------------------------------------
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a source repository")
+@pytest.mark.skipif(sys.platform == "linux" and shutil.which("patchelf") is None,
+                    reason="needs patchelf, which meson-python requires on Linux")
 def test_r22b_a_build_from_the_source_archive_in_a_path_with_a_space(tmp_path):
     """Without network, and without instructions that only this machine may have."""
     folder = tmp_path / "with a space"

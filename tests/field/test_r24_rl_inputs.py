@@ -13,7 +13,7 @@ import pyggml
 DTYPES = [np.float64, np.uint8, np.int64, np.bool_, np.float16, np.int8, np.uint32, ">f8"]
 
 
-# ---- a: what environments give -------------------------------------------------------------
+# ---- a: what environments give -----------------------------------------------------------------
 
 def observations(dtype):
     rng = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def test_r24a_values_are_neither_scaled_nor_wrapped(value, form):
         assert trainer.step(x, np.zeros((1, 1))) == pytest.approx(float(value) ** 2)
 
 
-# ---- b: single observations ----------------------------------------------------------------
+# ---- b: single observations --------------------------------------------------------------------
 
 def predictors(trainer):
     return {"trainer": trainer.predict, "model": trainer.model().predict,
@@ -99,10 +99,10 @@ def test_r24b_one_feature_takes_a_flat_array_of_rows(form):
             a.step(x[None], x)
 
 
-# ---- c: what is returned ---------------------------------------------------------------------
+# ---- c: what is returned -----------------------------------------------------------------------
 
 def test_r24c_results_belong_to_the_caller(form):
-    x, y = batch()
+    x, _ = batch()
     with pyggml.Trainer(dense(), 8) as trainer:
         for predict in predictors(trainer).values():
             first = predict(x)
