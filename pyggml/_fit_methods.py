@@ -9,6 +9,8 @@ from pyggml._meter import Meter
 from pyggml._snapshot import check_precision
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -28,6 +30,11 @@ class FitMethods:
 
     stop_training: bool = False
     history: History | None = None
+
+    if TYPE_CHECKING:  # what models bring
+        compiled: Any
+        require_compiled: Callable[[], None]
+        _build_from: Callable[[Any], None]
 
     def fit(self, x=None, y=None, batch_size=32, epochs=1, verbose=1, callbacks=(),
             validation_split=0.0, validation_data=None, shuffle=True, class_weight=None,

@@ -122,7 +122,7 @@ class TrainingMode:
         return (self.trained, self.fixed, self.moving) == (other.trained, other.fixed,
                                                            other.moving)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
 
 def walk(layers):

@@ -11,6 +11,8 @@ def simple_rnn_sequence(
     activation: Callable[[Tensor], Tensor],
     go_backwards: bool = False,
     return_sequences: bool = False,
+    mask: Tensor | None = None,
+    recurrent_mask: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]: ...
 def lstm_sequence(
     xw: Tensor,
@@ -22,6 +24,8 @@ def lstm_sequence(
     recurrent_activation: Callable[[Tensor], Tensor],
     go_backwards: bool = False,
     return_sequences: bool = False,
+    mask: Tensor | None = None,
+    recurrent_mask: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]: ...
 def gru_sequence(
     xw: Tensor,
@@ -34,4 +38,6 @@ def gru_sequence(
     reset_after: bool = True,
     go_backwards: bool = False,
     return_sequences: bool = False,
+    mask: Tensor | None = None,
+    recurrent_mask: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]: ...
