@@ -165,7 +165,8 @@ cdef class Graph:
         self.awaited = None
         self.taps = None
         self.inputs = Context(capacity)
-        self.weights = Context(capacity)
+        # In training, every weight brings the state of its step and a leaf for the rate.
+        self.weights = Context(6 * capacity if training else capacity)
         if self.fused and not training:
             self.compute = Context(capacity)
         else:

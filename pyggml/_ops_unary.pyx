@@ -397,7 +397,11 @@ def softmax(x):
     [[0.5, 0.5]]
     """
     cdef Tensor a = _real(x)
-    return _named(_unary(_ggml.ggml_soft_max, a), "softmax", a)
+    cdef Tensor result = _unary(_ggml.ggml_soft_max, a)
+    if result.requires_grad:
+        # ggml's backward pass may be planned in place of the result, which it reads after writing.
+        _ggml.ggml_set_output(result.ptr)
+    return _named(result, "softmax", a)
 
 
 def max_last(x):
