@@ -314,7 +314,12 @@ class CallbackList:
                 callback._go_on()
 
     def tell(self, epochs):
-        """Let those who save and restore know the loop."""
+        """Let those who save and restore know the loop.
+
+        Parameters
+        ----------
+        epochs : Epochs
+        """
         for callback in self._pausing:
             callback._epochs = epochs
 
@@ -323,7 +328,13 @@ class CallbackList:
         return min([callback._patience() for callback in self._pausing], default=1 << 40)
 
     def pause(self, epochs, n):
-        """Tell those who want to know that n batches are done, or with 0 an epoch."""
+        """Tell those who want to know that n batches are done, or with 0 an epoch.
+
+        Parameters
+        ----------
+        epochs : Epochs
+        n : int
+        """
         for callback in self._pausing:
             callback._pause(epochs, n)
 

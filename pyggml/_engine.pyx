@@ -200,6 +200,7 @@ cdef class Engine:
             if at < k:
                 if self.lock.wanted():
                     self._give_way()
+                self.alive()  # a signal's handler may have freed it
                 g = self.main_graph()
         return 0
 

@@ -284,12 +284,31 @@ class FitMethods:
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict: bool = False
                       ) -> float | list[float] | dict[str, float]:
-        """Measure on all rows of x at once; otherwise as :meth:`evaluate`."""
+        """Measure on all rows of x at once; otherwise as :meth:`evaluate`.
+
+        Parameters
+        ----------
+        x, y, sample_weight, return_dict
+            As for :meth:`evaluate`.
+
+        Returns
+        -------
+        float, list of float or dict of str to float
+        """
         self._build_from(x)
         return self.evaluate(x, y, max(1, training.rows_of(self, x)), sample_weight, return_dict)
 
     def predict_on_batch(self, x) -> NDArray[np.float32] | Any:
-        """Predict all rows of x at once; otherwise as :meth:`predict`."""
+        """Predict all rows of x at once; otherwise as :meth:`predict`.
+
+        Parameters
+        ----------
+        x : array_like of shape (n, ...), or list or dict of them
+
+        Returns
+        -------
+        numpy.ndarray of float32, or list of them for several outputs
+        """
         self._build_from(x)
         return self.predict(x, max(1, training.rows_of(self, x)))
 

@@ -65,6 +65,16 @@ cdef class Tensor:
         Whether a trainable weight of a training graph stands behind it.
     limit : int
         Of an input of indices: they must be below it, because something is looked up with them.
+    made_by : str or None
+        Of the result of an activation: its name.
+    made_from : Tensor or None
+        Of the result of an activation: what it was applied to.
+
+    Examples
+    --------
+    >>> from pyggml import ops
+    >>> ops.evaluate(lambda x: 2 * x + 1, [[1.0, 2.0]]).tolist()
+    [[3.0, 5.0]]
     """
 
     def __repr__(self):
@@ -351,7 +361,13 @@ cdef class Graph:
         self.updates.append((self.bindings.get(variable, variable), kept))
 
     cpdef bint carries(self, str name) except -1:
-        """Whether a function is left to kernels: one of the carriers' rules of lowering."""
+        """Whether a function is left to kernels.
+
+        Parameters
+        ----------
+        name : str
+            One of the carriers' rules of lowering.
+        """
         return self.fused and _lowering.on(name)
 
     cdef int lower(self) except -1:

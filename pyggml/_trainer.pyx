@@ -64,6 +64,8 @@ cdef class Trainer(Engine):
         The losses.
     compiled : Model
         The model that was given.
+    freed : bool
+        Whether :meth:`free` was called.
 
     Raises
     ------

@@ -444,7 +444,12 @@ class CSVLogger(Callback):
         return {"size": size, "columns": self._columns}
 
     def set_state(self, state):
-        """Go on after the lines that the file had when :meth:`get_state` was called."""
+        """Go on after the lines that the file had when :meth:`get_state` was called.
+
+        Parameters
+        ----------
+        state : dict
+        """
         self._size, self._columns = state["size"], state["columns"]
 
 
@@ -592,7 +597,12 @@ class TensorBoard(Callback):
         return {"step": self._step}
 
     def set_state(self, state):
-        """Take over :meth:`get_state`'s value."""
+        """Take over :meth:`get_state`'s value.
+
+        Parameters
+        ----------
+        state : dict
+        """
         self._step = state["step"]
 
 

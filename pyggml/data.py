@@ -464,7 +464,13 @@ class Stream:
         return self.source.get_state() if hasattr(self.source, "get_state") else None
 
     def set_state(self, state):
-        """Let the source go to where it was."""
+        """Let the source go to where it was.
+
+        Parameters
+        ----------
+        state
+            What :meth:`get_state` returned.
+        """
         if state is not None and hasattr(self.source, "set_state"):
             self.source.set_state(state)
             self.rewound = True

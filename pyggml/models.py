@@ -191,7 +191,21 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         return self.layers[index]
 
     def call(self, x):
-        """Run the layers on tensors: a model may be used as a layer."""
+        """Run the layers on tensors: a model may be used as a layer.
+
+        Parameters
+        ----------
+        x : Tensor or list of Tensor
+
+        Returns
+        -------
+        Tensor or list of Tensor
+
+        Raises
+        ------
+        TypeError
+            Something else than tensors of a graph.
+        """
         tensors = list(x) if isinstance(x, (list, tuple)) else [x]
         if not tensors or not all(isinstance(t, Tensor) for t in tensors):
             raise TypeError(f"model {self.name!r} takes tensors of a graph, got {x!r}")

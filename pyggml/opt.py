@@ -71,6 +71,8 @@ def epoch(opt, dataset, result_train=None, result_eval=None, idata_split=-1, cal
     ------
     ValueError
         Sizes that do not fit.
+    TypeError
+        Something else than a context, a data set or a result.
     RuntimeError
         The context has no static graphs.
 

@@ -347,18 +347,17 @@ def test_a_graph_with_more_holes_than_ggml_plans_for_still_runs():
             def call(self, x):
                 base = ops.multiply(ops.mean(x, axis=-1, keepdims=True), x.graph.weight(self.w))
                 kept = []
-                for i in range(1, 330):
+                for i in range(1, 290):
                     t = ops.broadcast_to(base, (x.shape[0], 16 * i))
                     kept.append(ops.pad(t, [(0, 0), (0, 8)], 1.0))
-                    x.graph.milestones.append(kept[-1])
                 total = base
                 for k in reversed(kept):
-                    total = ops.add(total, ops.mean(k, axis=-1, keepdims=True))
+                    total = ops.mean(ops.add(k, total), axis=-1, keepdims=True)
                 return total
         a = pyggml.Input((4,))
         model = pyggml.Model(a, Holes()(a))
         x = np.ones((2, 4), np.float32)
-        want = 1 + sum((16 * i * 1.0 + 8) / (16 * i + 8) for i in range(1, 330))
+        want = 1 + sum((16 * i * 1.0 + 8) / (16 * i + 8) for i in range(1, 290))
         print(np.allclose(model.predict(x), want, rtol=1e-5))
     """, env={"PYGGML_LOWERING": "0"}) == "True\n"
 

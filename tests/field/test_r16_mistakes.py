@@ -98,7 +98,7 @@ MISTAKES = {
     # batch sizes and counts
     **{f"good.{call}, batch_size={size})": "batch_size"
        for call in ("fit(x, y", "evaluate(x, y", "predict(x")
-       for size in ("0", "-1", "2.5", "'8'", "None", "2**40", "10**30")},
+       for size in ("0", "-1", "2.5", "'8'", "2**40", "10**30")},
     **{f"trainer_by_keyword(batch_size={size})": "batch_size"
        for size in ("0", "-1", "2.5", "'8'", "None", "2**40", "10**30")},
     "trainer.predict(x, batch_size=2**40)": "batch_size",
@@ -247,7 +247,7 @@ import sys
 sys.path.insert(0, "field")
 from _process import resident
 from pyggml import _memory
-total = _memory.available()
+total, _ = _memory.available()
 wide = int(total / 4 / 4 * 1.1)
 before = resident()
 for call in (lambda: sequential(layers.Dense(wide)),
