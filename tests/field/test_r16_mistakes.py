@@ -98,7 +98,7 @@ MISTAKES = {
     # batch sizes and counts
     **{f"good.{call}, batch_size={size})": "batch_size"
        for call in ("fit(x, y", "evaluate(x, y", "predict(x")
-       for size in ("0", "-1", "2.5", "'8'", "None", "2**40", "10**30")},
+       for size in ("0", "-1", "2.5", "'8'", "2**40", "10**30")},
     **{f"trainer_by_keyword(batch_size={size})": "batch_size"
        for size in ("0", "-1", "2.5", "'8'", "None", "2**40", "10**30")},
     "trainer.predict(x, batch_size=2**40)": "batch_size",
@@ -106,6 +106,7 @@ MISTAKES = {
     "good.fit(x, y, validation_data=(x, y), validation_batch_size=2**40)": "validation_batch_size",
     "good.fit(x, y, nbatch_logical=2**70)": "nbatch_logical",
     "good.fit_generator(generator_of(8), batch_size=2**40, steps_per_epoch=1)": "batch_size",
+    "good.fit(x, y, batch_size=2**30)": "bytes",
     "trainer_by_keyword(batch_size=2**30)": "bytes",
     "good.fit(x, y, epochs=-1)": "epochs must not be negative, got -1",
     "good.fit(x, y, epochs=1.5)": "epochs",
