@@ -106,6 +106,7 @@ MISTAKES = {
     "good.fit(x, y, validation_data=(x, y), validation_batch_size=2**40)": "validation_batch_size",
     "good.fit(x, y, nbatch_logical=2**70)": "nbatch_logical",
     "good.fit_generator(generator_of(8), batch_size=2**40, steps_per_epoch=1)": "batch_size",
+    "good.fit(x, y, batch_size=2**30)": "bytes",
     "trainer_by_keyword(batch_size=2**30)": "bytes",
     "good.fit(x, y, epochs=-1)": "epochs must not be negative, got -1",
     "good.fit(x, y, epochs=1.5)": "epochs",
