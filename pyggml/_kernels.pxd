@@ -161,10 +161,10 @@ cdef extern from "pooling.h" nogil:
     ctypedef struct pg_pool2d:
         pg_int planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw
         int count_padding
-    void pg_max_pool_forward(const pg_pool2d *p, const float *x, float *y)
-    void pg_max_pool_backward(const pg_pool2d *p, const float *x, const float *dy, float *dx)
-    void pg_avg_pool_forward(const pg_pool2d *p, const float *x, float *y)
-    void pg_avg_pool_backward(const pg_pool2d *p, const float *dy, float *dx)
+    int pg_max_pool_forward(const pg_pool2d *p, const float *x, float *y)
+    int pg_max_pool_backward(const pg_pool2d *p, const float *x, const float *dy, float *dx)
+    int pg_avg_pool_forward(const pg_pool2d *p, const float *x, float *y)
+    int pg_avg_pool_backward(const pg_pool2d *p, const float *dy, float *dx)
 
 
 cdef extern from "rnn.h" nogil:

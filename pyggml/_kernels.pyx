@@ -374,17 +374,17 @@ cdef pg_pool2d pool_of(x_shape, y_shape, kernel, stride, pad, count_padding):
 def pool_forward(str kind, x, y, kernel, stride, pad=(0, 0), count_padding=0):
     cdef pg_pool2d p = pool_of(x.shape, y.shape, kernel, stride, pad, count_padding)
     if kind == "max":
-        pg_max_pool_forward(&p, fp(x), fp(y))
+        check(pg_max_pool_forward(&p, fp(x), fp(y)))
     else:
-        pg_avg_pool_forward(&p, fp(x), fp(y))
+        check(pg_avg_pool_forward(&p, fp(x), fp(y)))
 
 
 def pool_backward(str kind, x, dy, dx, kernel, stride, pad=(0, 0), count_padding=0):
     cdef pg_pool2d p = pool_of(dx.shape, dy.shape, kernel, stride, pad, count_padding)
     if kind == "max":
-        pg_max_pool_backward(&p, fp(x), fp(dy), fp(dx))
+        check(pg_max_pool_backward(&p, fp(x), fp(dy), fp(dx)))
     else:
-        pg_avg_pool_backward(&p, fp(dy), fp(dx))
+        check(pg_avg_pool_backward(&p, fp(dy), fp(dx)))
 
 
 # ---- recurrent layers ----

@@ -155,3 +155,81 @@ def test_max_pool_of_nan_and_ties():
     assert y[0, 0, 0, 0] == 1 and np.isnan(y[0, 0, 0, 1])
     K.pool_backward("max", x, np.ones_like(y), dx, (2, 2), (2, 2))
     np.testing.assert_array_equal(dx[0, 0], [[1, 0, 1, 0], [0, 0, 0, 0]])
+
+
+def pool_cell_by_cell(kind, x, dy, kernel, stride, pad, count):
+    """Outputs and gradient of one image after another, every window a loop over its cells."""
+    y, dx = np.full(dy.shape, -np.inf), np.zeros(x.shape)
+    for n, r, c in np.ndindex(dy.shape):
+        at, cells = None, []
+        for i in range(r * stride[0] - pad[0], r * stride[0] - pad[0] + kernel[0]):
+            for k in range(c * stride[1] - pad[1], c * stride[1] - pad[1] + kernel[1]):
+                if not (0 <= i < x.shape[1] and 0 <= k < x.shape[2]):
+                    continue
+                cells.append((n, i, k))
+                v = x[n, i, k]
+                if at is None or v > x[at] or (np.isnan(v) and not np.isnan(x[at])):
+                    at = (n, i, k)
+        if kind == "max":
+            if at is not None:
+                y[n, r, c] = x[at]
+                dx[at] += dy[n, r, c]
+            continue
+        total = kernel[0] * kernel[1] if count else max(len(cells), 1)
+        y[n, r, c] = sum(float(x[cell]) for cell in cells) / total
+        for cell in cells:
+            dx[cell] += dy[n, r, c] / total
+    return y, dx
+
+
+# Height, width, kernel, stride, padding in front, outputs: what a window lacks at the end, or all
+# of it, lies outside.
+WINDOWS = [
+    (28, 28, (2, 2), (2, 2), (0, 0), (14, 14)), (5, 9, (2, 2), (2, 2), (0, 0), (2, 4)),
+    (3, 75, (2, 2), (2, 2), (0, 0), (1, 37)), (4, 2, (2, 2), (2, 2), (0, 0), (2, 1)),
+    (4, 9, (2, 2), (2, 2), (0, 0), (2, 5)), (12, 11, (3, 3), (2, 2), (0, 0), (6, 6)),
+    (12, 43, (3, 3), (2, 2), (1, 1), (6, 22)), (9, 40, (3, 3), (1, 1), (1, 1), (9, 40)),
+    (7, 7, (7, 7), (7, 7), (0, 0), (1, 1)), (6, 50, (6, 50), (6, 50), (0, 0), (1, 1)),
+    (5, 60, (2, 17), (1, 3), (1, 8), (5, 20)), (7, 33, (2, 3), (3, 3), (0, 0), (2, 11)),
+    (7, 38, (2, 3), (3, 5), (1, 1), (3, 8)), (1, 100, (1, 4), (1, 4), (0, 0), (1, 25)),
+    (1, 37, (1, 5), (1, 2), (0, 2), (1, 19)), (5, 70, (4, 1), (2, 1), (3, 0), (4, 70)),
+    (4, 10, (2, 3), (2, 4), (3, 5), (6, 6)), (6, 8, (2, 2), (2, 2), (1, 0), (4, 4)),
+]
+
+
+@pytest.mark.parametrize("kind, count", [("max", 0), ("avg", 0), ("avg", 1)])
+@pytest.mark.parametrize("h, w, kernel, stride, pad, out", WINDOWS)
+def test_windows_with_ties_at_the_edges_and_outside(rng, close, kind, count, h, w, kernel, stride,
+                                                    pad, out):
+    x = rng.integers(-2, 3, size=(3, h, w)).astype(np.float32)
+    dy = rng.normal(size=(3, *out)).astype(np.float32)
+    want, want_dx = pool_cell_by_cell(kind, x, dy, kernel, stride, pad, count)
+    y, dx = np.full((1, *dy.shape), 7, np.float32), np.full((1, *x.shape), 7, np.float32)
+    K.pool_forward(kind, x[None], y, kernel, stride, pad, count)
+    np.testing.assert_allclose(y[0], want, rtol=1e-6, atol=1e-6)
+    K.pool_backward(kind, x[None], dy[None], dx, kernel, stride, pad, count)
+    close(dx[0], want_dx)
+
+
+@pytest.mark.parametrize("h, w, kernel, stride, pad, out", WINDOWS)
+def test_nan_and_infinite_maxima(rng, h, w, kernel, stride, pad, out):
+    x = rng.choice(np.array([np.nan, -np.inf, -np.inf, -np.inf, np.inf, 1], np.float32), (4, h, w))
+    x[1] = -np.inf
+    x[2, h // 2] = np.nan
+    dy = rng.integers(-8, 8, size=(4, *out)).astype(np.float32)
+    want, want_dx = pool_cell_by_cell("max", x, dy, kernel, stride, pad, 0)
+    y, dx = np.empty((1, *dy.shape), np.float32), np.empty((1, *x.shape), np.float32)
+    K.pool_forward("max", x[None], y, kernel, stride, pad)
+    np.testing.assert_array_equal(y[0], want)
+    K.pool_backward("max", x[None], dy[None], dx, kernel, stride, pad)
+    np.testing.assert_array_equal(dx[0], want_dx)
+
+
+def test_mean_of_windows_keeps_nan_and_infinity_to_their_windows():
+    x = np.ones((1, 1, 6, 40), np.float32)
+    x[0, 0, 1, 1], x[0, 0, 4, 33] = np.nan, np.inf
+    y = np.empty((1, 1, 3, 20), np.float32)
+    K.pool_forward("avg", x, y, (2, 2), (2, 2))
+    want = np.ones((3, 20))
+    want[0, 0], want[2, 16] = np.nan, np.inf
+    np.testing.assert_array_equal(y[0, 0], want)

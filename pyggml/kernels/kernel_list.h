@@ -99,10 +99,11 @@
     X(void, conv_last_collect,                                                                    \
       (pg_int outs, pg_int ins, pg_int taps, const float *acc, float beta, float *dw))            \
     /* pooling.h */                                                                               \
-    X(void, max_pool, (const pg_pool2d *p, const float *x, float *y))                             \
-    X(void, max_pool_backward, (const pg_pool2d *p, const float *x, const float *dy, float *dx))  \
-    X(void, avg_pool, (const pg_pool2d *p, const float *x, float *y))                             \
-    X(void, avg_pool_backward, (const pg_pool2d *p, const float *dy, float *dx))                  \
+    X(void, max_pool, (const pg_pool2d *p, float *work, const float *x, float *y))                \
+    X(void, max_pool_backward,                                                                    \
+      (const pg_pool2d *p, float *work, const float *x, const float *dy, float *dx))              \
+    X(void, avg_pool, (const pg_pool2d *p, float *work, const float *x, float *y))                \
+    X(void, avg_pool_backward, (const pg_pool2d *p, float *work, const float *dy, float *dx))     \
     /* rnn_isa.c */                                                                               \
     X(void, lstm_cell,                                                                            \
       (pg_int h, const float *x, const float *z, const float *c_prev, float *ws, float *out))     \

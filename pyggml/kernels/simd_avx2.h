@@ -90,6 +90,22 @@ PG_INLINE double v_hsumd(vf a) {
     return _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t)));
 }
 
+/* Every second lane of a and then of b, from the first or the second on; and back. */
+PG_INLINE vf v_even(vf a, vf b) {
+    __m256d t = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(t, 0xd8));
+}
+PG_INLINE vf v_odd(vf a, vf b) {
+    __m256d t = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(t, 0xd8));
+}
+PG_INLINE vf v_zip_lo(vf a, vf b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
+}
+PG_INLINE vf v_zip_hi(vf a, vf b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+}
+
 #define PG_MR 6 /* rows of a GEMM tile; it is two vectors wide */
 #define PG_HAVE_TRANSPOSE 1
 /* r[i][j] -> r[j][i] for a VL x VL block. */

@@ -59,6 +59,23 @@ PG_INLINE double v_hsumd(vf a) {
     return _mm512_reduce_add_pd(_mm512_add_pd(lo, hi));
 }
 
+/* Every second lane of a and then of b, from the first or the second on; and back. */
+PG_INLINE vf v_even(vf a, vf b) {
+    return _mm512_permutex2var_ps(a, _mm512_slli_epi32(vi_iota(), 1), b);
+}
+PG_INLINE vf v_odd(vf a, vf b) {
+    return _mm512_permutex2var_ps(
+        a, _mm512_add_epi32(_mm512_slli_epi32(vi_iota(), 1), _mm512_set1_epi32(1)), b);
+}
+PG_INLINE vf v_zip_lo(vf a, vf b) {
+    return _mm512_permutex2var_ps(
+        a, _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0), b);
+}
+PG_INLINE vf v_zip_hi(vf a, vf b) {
+    return _mm512_permutex2var_ps(
+        a, _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8), b);
+}
+
 #define PG_MR 14 /* rows of a GEMM tile; it is two vectors wide */
 #define PG_HAVE_TRANSPOSE 1
 /* r[i][j] -> r[j][i] for a VL x VL block. */

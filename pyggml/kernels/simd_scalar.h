@@ -61,4 +61,22 @@ PG_INLINE vf v_ldexp(vf a, vf n) { return ldexpf(a, v_toi(n)); }
 PG_INLINE float v_hsum(vf a) { return a; }
 PG_INLINE double v_hsumd(vf a) { return a; }
 
+/* Every second lane of a and then of b, from the first or the second on; and back. */
+PG_INLINE vf v_even(vf a, vf b) {
+    (void)b;
+    return a;
+}
+PG_INLINE vf v_odd(vf a, vf b) {
+    (void)a;
+    return b;
+}
+PG_INLINE vf v_zip_lo(vf a, vf b) {
+    (void)b;
+    return a;
+}
+PG_INLINE vf v_zip_hi(vf a, vf b) {
+    (void)a;
+    return b;
+}
+
 #define PG_MR 4 /* rows of a GEMM tile; it is two vectors wide */

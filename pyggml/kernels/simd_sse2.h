@@ -80,6 +80,12 @@ PG_INLINE double v_hsumd(vf a) {
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
+/* Every second lane of a and then of b, from the first or the second on; and back. */
+PG_INLINE vf v_even(vf a, vf b) { return _mm_shuffle_ps(a, b, 0x88); }
+PG_INLINE vf v_odd(vf a, vf b) { return _mm_shuffle_ps(a, b, 0xdd); }
+PG_INLINE vf v_zip_lo(vf a, vf b) { return _mm_unpacklo_ps(a, b); }
+PG_INLINE vf v_zip_hi(vf a, vf b) { return _mm_unpackhi_ps(a, b); }
+
 #define PG_MR 4 /* rows of a GEMM tile; it is two vectors wide */
 #define PG_HAVE_TRANSPOSE 1
 /* r[i][j] -> r[j][i] for a VL x VL block. */

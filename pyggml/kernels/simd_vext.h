@@ -75,4 +75,10 @@ PG_INLINE vf v_ldexp(vf a, vf n) {
 PG_INLINE float v_hsum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 PG_INLINE double v_hsumd(vf a) { return ((double)a[0] + a[2]) + ((double)a[1] + a[3]); }
 
+/* Every second lane of a and then of b, from the first or the second on; and back. */
+PG_INLINE vf v_even(vf a, vf b) { return (vf){a[0], a[2], b[0], b[2]}; }
+PG_INLINE vf v_odd(vf a, vf b) { return (vf){a[1], a[3], b[1], b[3]}; }
+PG_INLINE vf v_zip_lo(vf a, vf b) { return (vf){a[0], b[0], a[1], b[1]}; }
+PG_INLINE vf v_zip_hi(vf a, vf b) { return (vf){a[2], b[2], a[3], b[3]}; }
+
 #define PG_MR 8 /* rows of a GEMM tile; it is two vectors wide */

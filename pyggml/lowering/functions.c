@@ -61,22 +61,22 @@ void pg_function_conv(pg_function * f) {
 
 static void max_pool(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     FUNCTION
-    pg_max_pool_forward(&f->u.pool, IN(0), F(dst));
+    failed(note, pg_max_pool_forward(&f->u.pool, IN(0), F(dst)));
 }
 
 static void max_pool_x(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     FUNCTION
-    pg_max_pool_backward(&f->u.pool, IN_BACK(0), GRAD, F(dst));
+    failed(note, pg_max_pool_backward(&f->u.pool, IN_BACK(0), GRAD, F(dst)));
 }
 
 static void avg_pool(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     FUNCTION
-    pg_avg_pool_forward(&f->u.pool, IN(0), F(dst));
+    failed(note, pg_avg_pool_forward(&f->u.pool, IN(0), F(dst)));
 }
 
 static void avg_pool_x(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     FUNCTION
-    pg_avg_pool_backward(&f->u.pool, GRAD, F(dst));
+    failed(note, pg_avg_pool_backward(&f->u.pool, GRAD, F(dst)));
 }
 
 void pg_function_max_pool(pg_function * f) {
