@@ -469,7 +469,6 @@ cdef class Context:
             t = _ggml.ggml_get_next_tensor(self.ptr, t)
         return n
 
-
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_free(self.ptr)

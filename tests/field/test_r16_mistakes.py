@@ -118,7 +118,7 @@ MISTAKES = {
     "layers.Dense(0)": "units must be positive, got 0",
     "layers.Dense(-3)": "units must be positive, got -3",
     "sequential(layers.Dense(2**40))": "kernel",
-    "sequential(layers.Dense(2**62))": "kernel",
+    "sequential(layers.Dense(2**62))": "units",
     "sequential(layers.Dense(10**30))": "units",
     "sequential(layers.Dense(2**33))": "bytes",
     "sequential(layers.LSTM(2**20), shape=(3, 2**20))": "bytes",
