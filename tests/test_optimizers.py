@@ -324,7 +324,8 @@ def test_the_first_step_is_exact_where_1_minus_beta_is_small(form, rule):
     np.testing.assert_allclose(got, want, rtol=3e-7)
 
 
-@pytest.mark.parametrize("rule", ["adam", "rmsprop", "rmsprop centered", "lion"])
+# (Lion's steps are all of one size, and so is what the weight loses by rounding.)
+@pytest.mark.parametrize("rule", ["adam", "rmsprop", "rmsprop centered"])
 def test_a_thousand_steps_are_neither_too_long_nor_too_short(form, rule):
     model, reference = one_layer(rule, 64)
     inputs = np.float32(np.abs(normal(1000, 1, 64, seed=3)) + 0.5)
