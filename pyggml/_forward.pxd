@@ -27,5 +27,6 @@ cdef class Predictor:
     cdef ForwardGraph _recent
     cpdef ForwardGraph graph(self, batch_size, criterion=*)
     cdef list predict_again(self, x, int64_t batch_size)
+    cpdef list predict_array(self, x, int64_t batch_size)
     cdef object predict_any(self, x, int64_t batch_size)
     cpdef list predict(self, x, int64_t batch_size)

@@ -48,7 +48,8 @@ cdef extern from "gemm.h" nogil:
 cdef extern from "steps.h" nogil:
     ctypedef struct pg_step_params:
         int rule, nesterov, centered
-        float lr, beta1, beta2, eps, weight_decay, h1, h2, momentum, rho, grad_scale, clip
+        float lr, beta1, beta2, eps, weight_decay, h1, h2, momentum, crho, rest1, rest2
+        float grad_scale, clip
     enum:
         PG_STEP_SGD
         PG_STEP_MOMENTUM

@@ -192,7 +192,9 @@ cdef pg_step_params step_params(str rule, dict options):
     p.h1 = options.get("h1", 1.0)
     p.h2 = options.get("h2", 1.0)
     p.momentum = options.get("momentum", 0.0)
-    p.rho = options.get("rho", 0.9)
+    p.crho = 1.0 - options.get("rho", 0.9)
+    p.rest1 = 1.0 - options.get("beta1", 0.9)
+    p.rest2 = 1.0 - options.get("beta2", 0.999)
     p.grad_scale = options.get("grad_scale", 1.0)
     p.clip = options.get("clip", 0.0)
     return p

@@ -34,6 +34,7 @@ cdef extern from "lowering/lowering.h" nogil:
         PG_RULE_BATCH_NORM
         PG_RULE_RNN
         PG_RULE_ATTENTION
+        PG_RULE_ADD
         PG_RULE_ALL
         PG_CARRY_ACTIVATION
         PG_CARRY_DROPOUT
@@ -145,6 +146,7 @@ RULES = {
     "batch_norm": <int>PG_RULE_BATCH_NORM,
     "rnn": <int>PG_RULE_RNN,
     "attention": <int>PG_RULE_ATTENTION,
+    "add": <int>PG_RULE_ADD,
 }
 
 pg_init()

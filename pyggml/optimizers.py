@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from pyggml._lookup import lookup
 
 
@@ -22,7 +24,14 @@ def _within(value, name, low, high, open_high=False):
     if not (low <= value < high if open_high else low <= value <= high):
         raise ValueError(f"{name} must be in [{low}, {high}{')' if open_high else ']'}, "
                          f"got {value}")
+    if open_high and _rounded(value) >= high:
+        raise ValueError(f"{name} must be below {high} in single precision, got {value}")
     return value
+
+
+def _rounded(beta):
+    """The number that the step rules use, which are in single precision."""
+    return float(np.float32(beta))
 
 
 def _limit(value, name):
@@ -203,8 +212,10 @@ class Adam(Optimizer):
         self.epsilon = _rate(epsilon, "epsilon")
 
     def params(self, weight_decay, t):
+        # A beta of 0.999 is rounded, and 1 less that is 0.001 with an error of 1e-5: corrections by
+        # the same number cancel it, at the first step as at the thousandth.
         return (self._learning_rate, self.beta_1, self.beta_2, self.epsilon, weight_decay,
-                1 / (1 - self.beta_1**t), 1 / (1 - self.beta_2**t))
+                1 / (1 - _rounded(self.beta_1)**t), 1 / (1 - _rounded(self.beta_2)**t))
 
 
 class AdamW(Adam):
@@ -315,7 +326,7 @@ class RMSprop(Optimizer):
         return 1 + (self.momentum > 0) + self.centered
 
     def params(self, weight_decay, t):
-        return (self._learning_rate, weight_decay, self.rho, self.momentum, self.epsilon,
+        return (self._learning_rate, weight_decay, 1 - self.rho, self.momentum, self.epsilon,
                 self.centered)
 
 
@@ -391,7 +402,7 @@ class Lion(Optimizer):
         self.beta_2 = _within(beta_2, "beta_2", 0, 1, open_high=True)
 
     def params(self, weight_decay, t):
-        return (self._learning_rate, weight_decay, self.beta_1, self.beta_2)
+        return (self._learning_rate, weight_decay, 1 - self.beta_1, 1 - self.beta_2)
 
 
 _classes = {"adam": Adam, "adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop, "adagrad": Adagrad,

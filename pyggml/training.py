@@ -152,6 +152,12 @@ def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None,
 
 def predict(model, x, batch_size, steps=None, callbacks=None, workers=0, verbose=0):
     """See :meth:`pyggml.Model.predict`; returns a list of arrays, one an output."""
+    if (type(x) is np.ndarray and steps is None and (callbacks is None or callbacks == ())
+            and type(workers) is int and workers >= 0 and type(verbose) is int and verbose == 0):
+        # Nothing to show or to tell: the short way, for one observation after another.
+        size = batch_size_of(batch_size)
+        model._build_from(x)
+        return model._predictor_of_program().predict_array(x, size)
     display = Display(verbose, None)
     display.begin(None)
     found = _predict(model, x, batch_size, steps, callbacks, workers, display)

@@ -69,6 +69,41 @@ def test_predict_is_the_same_for_every_batch_size_and_kind_of_source():
     assert model.predict(X, batch_size=8, steps=2).shape == (16, 3)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3, 32, 50])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
+def test_predicting_an_array_is_the_same_with_and_without_callbacks(rows, dtype):
+    model = classifier()
+    x = (X[:rows] * 20).astype(dtype)
+    expected = model.predict(x, callbacks=[pyggml.callbacks.Callback()])
+    for source in (x, x, np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2]):
+        found = model.predict(source)
+        assert found.shape == (rows, 3) and found.flags.owndata
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"x": np.ones((2, 5))}, {"x": np.ones((2, 4), object)}, {"x": np.float32(1).reshape(())},
+    {"x": np.full((2, 4), "a")}, {"batch_size": 0}, {"batch_size": 1.5}, {"batch_size": True},
+])
+def test_predict_refuses_the_same_with_and_without_callbacks(wrong):
+    model = classifier()
+    model.predict(X)
+    told = []
+    for callbacks in ((), [pyggml.callbacks.Callback()]):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            model.predict(**{"x": X, "callbacks": callbacks} | wrong)
+        told.append((caught.type, str(caught.value)))
+    assert told[0] == told[1]
+
+
+def test_a_model_without_input_shape_takes_it_from_the_first_array_predicted():
+    model = pyggml.Sequential([layers.Dense(3)])
+    assert model.predict(X).shape == (50, 3)
+    assert model.predict(X[:1]).shape == (1, 3)
+    with pytest.raises(ValueError, match="does not know its input shape"):
+        pyggml.Sequential([layers.Dense(3)]).predict(1.0)
+
+
 def test_predict_tells_callbacks_about_batches():
     seen = []
     hooks = {f"on_predict_{name}": lambda *a, name=name: seen.append(name)

@@ -58,6 +58,16 @@ def test_hundred_steps(rng, close, threads, rule, options, n):
     close(w, w64, rtol=1e-4 if rule == "lion" else 1e-5)
 
 
+@pytest.mark.parametrize(("rule", "options", "slot", "want"), [
+    ("rmsprop", {"rho": 0.9999}, 0, 9e-4), ("rmsprop", {"rho": 0.9999, "centered": 1}, 2, 3e-4),
+    ("lion", {"beta2": 0.9999}, 0, 3e-4),
+])
+def test_a_mean_takes_up_1_minus_beta_of_what_is_new(rule, options, slot, want):
+    state = np.zeros((3, 21), np.float32)
+    K.step(rule, np.ones(21, np.float32), np.full(21, 3, np.float32), *state, **options)
+    np.testing.assert_allclose(state[slot], want, rtol=3e-7)
+
+
 def test_lion_leaves_weights_without_gradient():
     w, m = np.ones(5, np.float32), np.zeros(5, np.float32)
     K.step("lion", w, np.zeros(5, np.float32), m, lr=0.1)

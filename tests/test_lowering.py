@@ -6,7 +6,7 @@ from child import run_child
 from reference.gradcheck import normal, relative_error
 
 import pyggml
-from pyggml import _lowering, layers, optimizers
+from pyggml import _lowering, layers, ops, optimizers
 
 L = layers
 STEPS = 6
@@ -99,6 +99,21 @@ def attended(causal):
     return functional(build, (11, 6), (11,))
 
 
+class Positions(L.Layer):
+    """Adds a trained vector to each place of a sequence."""
+
+    def build(self, input_shape):
+        self.places = self.add_weight("places", input_shape[1:],
+                                      pyggml.initializers.get("glorot_uniform"))
+
+    def call(self, x):
+        return ops.add(x, self.places)
+
+
+def residual(x):
+    return L.Dense(2)(L.Add()([x, L.Dense(5, "tanh")(x)]))
+
+
 CASES = {
     "matmul": [flat(), sequential((5, 17), lambda: L.Dense(9), lambda: L.Dense(3))],
     "fuse": [
@@ -149,6 +164,8 @@ CASES = {
                        lambda: L.Dense(3)),
             sequential((5, 4), lambda: L.SimpleRNN(7), lambda: L.Dense(3))],
     "attention": [attended(False), attended(True)],
+    "add": [functional(residual, (6, 5)), sequential((5, 4), lambda: L.GRU(7), lambda: L.Dense(3)),
+            sequential((6, 5), Positions, lambda: L.Dense(3))],
 }
 
 

@@ -292,3 +292,57 @@ def test_unknown_names_are_refused_with_the_known_ones():
         optimizers.get("adadelta")
     with pytest.raises(TypeError, match="optimizer"):
         optimizers.get(1e-3)
+
+
+# Betas whose distance to 1 in single precision is off by more than 3e-7.
+NEAR_ONE = {
+    "adam": {"lr": 1e-3}, "adam slow": {"lr": 1e-3, "beta_1": 0.99, "beta_2": 0.99999},
+    "rmsprop": {"lr": 1e-3, "rho": 0.999}, "rmsprop centered": {
+        "lr": 1e-3, "rho": 0.999, "centered": True, "momentum": 0.5},
+    "lion": {"lr": 1e-3, "beta_1": 0.999, "beta_2": 0.9999},
+}
+
+
+def one_layer(rule, n):
+    """An optimizer's model of n weights at 0 without bias, and the reference."""
+    arguments = dict(NEAR_ONE[rule])
+    reference = OPTIMIZERS[rule.split()[0]](**arguments)
+    arguments["learning_rate"] = arguments.pop("lr")
+    model = pyggml.Sequential([pyggml.Input((n,)), pyggml.layers.Dense(1, use_bias=False)])
+    model.set_weights([np.zeros((n, 1))])
+    model.compile(type(optimizers.get(rule.split()[0]))(**arguments), "mse")
+    return model, reference
+
+
+@pytest.mark.parametrize("rule", NEAR_ONE)
+def test_the_first_step_is_exact_where_1_minus_beta_is_small(form, rule):
+    model, reference = one_layer(rule, 1)
+    with pyggml.Trainer(model, batch_size=1) as trainer:
+        trainer.step(np.ones((1, 1)), np.full((1, 1), 0.5))
+        [got] = trainer.get_weights()
+    [want] = reference.step([np.zeros((1, 1))], [np.full((1, 1), -1.0)])
+    np.testing.assert_allclose(got, want, rtol=3e-7)
+
+
+# (Lion's steps are all of one size, and so is what the weight loses by rounding.)
+@pytest.mark.parametrize("rule", ["adam", "rmsprop", "rmsprop centered"])
+def test_a_thousand_steps_are_neither_too_long_nor_too_short(form, rule):
+    model, reference = one_layer(rule, 64)
+    inputs = np.float32(np.abs(normal(1000, 1, 64, seed=3)) + 0.5)
+    y = np.full((1, 1), 100.0)
+    want = [np.zeros((64, 1))]
+    with pyggml.Trainer(model, batch_size=1) as trainer:
+        for x in inputs:
+            [g] = trainer.gradients(x, y).values()
+            trainer.step(x, y)
+            want = reference.step(want, [g])
+        [got] = trainer.get_weights()
+    # The mean over the weights: what rounding adds goes to both sides.
+    assert abs(np.mean(got / want[0]) - 1) < 1e-6
+    assert relative_error(got, want[0]) < 5e-6
+
+
+@pytest.mark.parametrize("rule", ["adam", "adamw"])
+def test_a_beta_that_single_precision_takes_for_1_is_refused(rule):
+    with pytest.raises(ValueError, match=r"beta_2 must be below 1 in single precision"):
+        type(optimizers.get(rule))(beta_2=1 - 1e-9)

@@ -6,16 +6,18 @@
  *
  *   ADAM      m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w -= lr (m h1) / (sqrt(v h2) + eps)
  *             with h1 = 1 / (1 - b1^t), h2 = 1 / (1 - b2^t)    (Kingma and Ba 2015; AdamW:
- *             Loshchilov and Hutter 2019)
+ *             Loshchilov and Hutter 2019); to be computed from the betas that stand here, which
+ *             are rounded: 1 - 0.999f is not 0.001 by 1e-5, and only so it cancels
  *   SGD       w -= lr g
  *   MOMENTUM  v = mu v - lr g; w += v; with nesterov: w += mu v - lr g
  *             (Sutskever et al. 2013; as in Keras)
- *   RMSPROP   s = rho s + (1-rho) g^2; d = s + eps, if centered a = rho a + (1-rho) g and
+ *   RMSPROP   s += crho (g^2 - s), crho = 1 - rho; d = s + eps, if centered a += crho (g - a) and
  *             d = max(s - a^2, 0) + eps; i = lr g / sqrt(d); with momentum b = mu b + i, i = b;
  *             w -= i        (Tieleman and Hinton 2012; Graves 2013; as in Keras)
  *   ADAGRAD   s += g^2; w -= lr g / sqrt(s + eps); an initial value of s may stand in eps
  *             (Duchi et al. 2011; as in Keras)
- *   LION      w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g               (Chen et al. 2023)
+ *   LION      w -= lr sign(m + rest1 (g - m)); m += rest2 (g - m), rest = 1 - beta
+ *             (Chen et al. 2023)
  */
 #ifndef PG_STEPS_H
 #define PG_STEPS_H
@@ -36,7 +38,7 @@ typedef struct pg_step_params {
     int rule;
     int nesterov, centered;
     float lr, beta1, beta2, eps, weight_decay, h1, h2;
-    float momentum, rho;
+    float momentum, crho, rest1, rest2;
     float grad_scale, clip;
 } pg_step_params;
 

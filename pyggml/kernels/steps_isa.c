@@ -2,7 +2,7 @@
 #include "isa_kernels.h"
 
 typedef struct {
-    vf lr, keep, scale, low, high, b1, c1, b2, c2, eps, h1, h2, mu, rho, crho;
+    vf lr, keep, scale, low, high, b1, c1, b2, c2, eps, h1, h2, mu, crho, rest1, rest2;
 } constants;
 
 PG_INLINE constants spread(const pg_step_params *p) {
@@ -17,7 +17,8 @@ PG_INLINE constants spread(const pg_step_params *p) {
     c.eps = v_set1(p->eps);
     c.h1 = v_set1(p->h1), c.h2 = v_set1(p->h2);
     c.mu = v_set1(p->momentum);
-    c.rho = v_set1(p->rho), c.crho = v_set1(1.0f - p->rho);
+    c.crho = v_set1(p->crho);
+    c.rest1 = v_set1(p->rest1), c.rest2 = v_set1(p->rest2);
     return c;
 }
 
@@ -26,6 +27,9 @@ PG_INLINE vf sign(vf x) {
     vf one = v_copysign(v_set1(1.0f), x);
     return v_sel(v_eq(x, v_zero()), v_zero(), v_sel(v_isnan(x), x, one));
 }
+
+/* c x + (1 - c) s: with 1 - 0.999 as it is, which 1 less the float 0.999 is not by 1e-5. */
+PG_INLINE vf mix(vf s, vf c, vf x) { return v_fma(c, v_sub(x, s), s); }
 
 /* One vector of a rule; rule, flag and buffered are constants where it is expanded. */
 PG_INLINE vf step_vec(const int rule, const int flag, const int buffered, const constants *c, vf w,
@@ -43,10 +47,10 @@ PG_INLINE vf step_vec(const int rule, const int flag, const int buffered, const 
         *s2 = v_fma(c->b2, *s2, v_mul(c->c2, v_mul(g, g)));
         return v_fnma(c->lr, v_div(v_mul(*s1, c->h1), v_add(v_sqrt(v_mul(*s2, c->h2)), c->eps)), w);
     case PG_STEP_RMSPROP: {
-        *s1 = v_fma(c->rho, *s1, v_mul(c->crho, v_mul(g, g)));
+        *s1 = mix(*s1, c->crho, v_mul(g, g));
         vf d = *s1;
         if (flag) {
-            *s3 = v_fma(c->rho, *s3, v_mul(c->crho, g));
+            *s3 = mix(*s3, c->crho, g);
             d = v_max(v_zero(), v_fnma(*s3, *s3, d)); /* below 0 by rounding only */
         }
         vf i = v_div(v_mul(c->lr, g), v_sqrt(v_add(d, c->eps)));
@@ -57,8 +61,8 @@ PG_INLINE vf step_vec(const int rule, const int flag, const int buffered, const 
         *s1 = v_fma(g, g, *s1);
         return v_sub(w, v_div(v_mul(c->lr, g), v_sqrt(v_add(*s1, c->eps))));
     case PG_STEP_LION: {
-        vf u = sign(v_fma(c->b1, *s1, v_mul(c->c1, g)));
-        *s1 = v_fma(c->b2, *s1, v_mul(c->c2, g));
+        vf u = sign(mix(*s1, c->rest1, g));
+        *s1 = mix(*s1, c->rest2, g);
         return v_fnma(c->lr, u, w);
     }
     default: return v_fnma(c->lr, g, w);

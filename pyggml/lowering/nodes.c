@@ -95,6 +95,16 @@ void pg_node_step(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     pg_step(&p, ggml_nelements(dst), F(dst->src[0]), F(dst->src[1]), s[0], s[1], s[2]);
 }
 
+void pg_node_add(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    BEGIN
+    const pg_int all = ggml_nelements(dst), n = ggml_nelements(dst->src[1]);
+    if (n == all) {
+        pg_axpby(n, 1.0f, F(dst->src[0]), 1.0f, F(dst->src[1]), F(dst));
+    } else {
+        pg_bias_act(PG_ACT_LINEAR, 0.0f, all / n, n, F(dst->src[0]), F(dst->src[1]), NULL, F(dst));
+    }
+}
+
 void pg_node_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     BEGIN
     const struct ggml_tensor * x = dst->src[0];

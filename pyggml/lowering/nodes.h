@@ -27,6 +27,8 @@ void pg_node_out_prod(struct ggml_tensor * dst, int ith, int nth, void * note);
 void pg_node_update(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: weight, gradient, params, states; act and param as before. */
 void pg_node_step(struct ggml_tensor * dst, int ith, int nth, void * note);
+/* src: a, and b of its shape or of that of some of its last axes */
+void pg_node_add(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: x [M,rows] */
 void pg_node_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: x */

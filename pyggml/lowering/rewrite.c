@@ -392,6 +392,27 @@ static int lower_softmax(work * w, struct ggml_tensor * t) {
     return 0;
 }
 
+/* Whether b is added to each of the blocks of its size that a consists of. */
+static int adds_blocks(const struct ggml_tensor * t) {
+    const struct ggml_tensor * a = t->src[0];
+    const struct ggml_tensor * b = t->src[1];
+    int axis = 0;
+    if (t->type != GGML_TYPE_F32 || a->type != GGML_TYPE_F32 || b->type != GGML_TYPE_F32 ||
+        !ggml_is_contiguous(t) || !ggml_is_contiguous(a) || !ggml_is_contiguous(b) ||
+        !ggml_are_same_shape(t, a) || ggml_nelements(b) == 0) {
+        return 0;
+    }
+    while (axis < GGML_MAX_DIMS && b->ne[axis] == a->ne[axis]) {
+        ++axis;
+    }
+    for (int i = axis; i < GGML_MAX_DIMS; ++i) {
+        if (b->ne[i] != 1) {
+            return 0;
+        }
+    }
+    return axis > 0;
+}
+
 static int lower_node(work * w, struct ggml_tensor * t) {
     if ((w->rules & PG_RULE_FUSE) && t->op == GGML_OP_ADD) {
         struct ggml_tensor * product = dense_of(w, t);
@@ -418,6 +439,10 @@ static int lower_node(work * w, struct ggml_tensor * t) {
         ggml_is_contiguous(t->src[0])) {
         struct ggml_tensor * src[1] = { t->src[0] };
         return set_custom(w, t, pg_node_sum_rows, 1, src) == NULL ? PG_ENOMEM : 1;
+    }
+    if ((w->rules & PG_RULE_ADD) && t->op == GGML_OP_ADD && adds_blocks(t)) {
+        struct ggml_tensor * src[2] = { t->src[0], t->src[1] };
+        return set_custom(w, t, pg_node_add, 2, src) == NULL ? PG_ENOMEM : 1;
     }
     if ((w->rules & PG_RULE_SOFTMAX) &&
         (t->op == GGML_OP_SOFT_MAX || t->op == GGML_OP_SOFT_MAX_BACK)) {

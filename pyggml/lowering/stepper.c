@@ -40,7 +40,7 @@ pg_step_params pg_step_params_of(int rule, const float * p) {
         q.nesterov = p[3] != 0.0f;
         break;
     case PG_STEP_RMSPROP:
-        q.rho      = p[2];
+        q.crho     = p[2];
         q.momentum = p[3];
         q.eps      = p[4];
         q.centered = p[5] != 0.0f;
@@ -49,8 +49,8 @@ pg_step_params pg_step_params_of(int rule, const float * p) {
         q.eps = p[2];
         break;
     case PG_STEP_LION:
-        q.beta1 = p[2];
-        q.beta2 = p[3];
+        q.rest1 = p[2];
+        q.rest2 = p[3];
         break;
     default:
         break;
