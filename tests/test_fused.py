@@ -36,7 +36,12 @@ class Variables(layers.Layer):
 def check(function, values, reference, seed=0):
     """Compare function(x, [values]) where all values are weights; x is a dummy of one row."""
     inputs = pyggml.Input((1,))
-    layer = Variables(lambda x, w: ops.reshape(function(*w), (1, -1)), values)
+
+    def row(x, weights):
+        found = ops.reshape(function(*weights), (1, -1))
+        return ops.broadcast_to(found, (x.shape[0], found.shape[1]))
+
+    layer = Variables(row, values)
     model = pyggml.Model(inputs, layer(inputs))
     model.compile("sgd", lambda y, p: ops.affine(ops.multiply(p, y), float(out.size)))
     doubles = [v.astype(np.float64) for v in values]

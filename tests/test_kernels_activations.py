@@ -78,7 +78,8 @@ def test_forward_and_backward(rng, close, threads, act, n):
         np.testing.assert_allclose(dx, want, rtol=1e-4, atol=1e-6 * max(1, np.abs(want).max()))
     in_place = x.copy()
     K.act_forward(act, p, in_place, in_place)
-    assert (in_place == y).all()
+    # Of the threads that share the work only those of the pool take denormals for 0.
+    np.testing.assert_allclose(in_place, y, rtol=0, atol=1e-37)
 
 
 def ulps(got, want):

@@ -92,6 +92,8 @@ def test_lambda_applies_a_function_with_arguments():
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_flip_and_slices_have_gradients(axis):
     def call(x):
+        if x.shape[axis] == 1:  # graphs of one row are made to look at
+            return x
         parts = ops.split(ops.flip(x, axis), [1, x.shape[axis] - 1], axis)
         return ops.concatenate([parts[1], ops.affine(parts[0], 2.0)], axis)
 
