@@ -93,6 +93,7 @@ cdef extern from "activations.h" nogil:
     int pg_sum_channels(pg_int batch, pg_int channels, pg_int size, const float *x, float beta,
                         float *out)
     void pg_axpby(pg_int n, float alpha, const float *a, float beta, const float *b, float *c)
+    int pg_copy_permuted(const pg_int *n, const pg_int *s, const float *src, float *dst)
     void pg_mul(pg_int n, const float *a, const float *b, float *c)
 
 

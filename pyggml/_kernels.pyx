@@ -223,7 +223,9 @@ def act_from_y(str act):
 
 
 def act_forward(str act, float param, x, y):
+    cdef pg_ftz_state before = pg_ftz_enter()  # as workers do: which part is whose may differ
     pg_act_forward(ACTIVATIONS[act], param, x.size, fp(x), fp(y))
+    pg_ftz_leave(before)
 
 
 def act_backward(str act, float param, dy, x, y, dx):
@@ -245,6 +247,18 @@ def sum_rows(x, float beta, out):
 
 def sum_channels(x, float beta, out):
     check(pg_sum_channels(x.shape[0], x.shape[1], x.shape[2], fp(x), beta, fp(out)))
+
+
+def copy_permuted(x, out):
+    """out = x, a permuted array of up to four axes."""
+    cdef pg_int n[4]
+    cdef pg_int s[4]
+    cdef size_t base = x.__array_interface__["data"][0]
+    cdef int i
+    for i in range(4):
+        n[i] = x.shape[x.ndim - 1 - i] if i < x.ndim else 1
+        s[i] = x.strides[x.ndim - 1 - i] // 4 if i < x.ndim else x.size
+    check(pg_copy_permuted(n, s, <const float *>base, fp(out)))
 
 
 def axpby(float alpha, a, float beta, b, c):

@@ -35,6 +35,7 @@ cdef extern from "lowering/lowering.h" nogil:
         PG_RULE_RNN
         PG_RULE_ATTENTION
         PG_RULE_ADD
+        PG_RULE_COPY
         PG_RULE_ALL
         PG_CARRY_ACTIVATION
         PG_CARRY_DROPOUT
@@ -147,6 +148,7 @@ RULES = {
     "rnn": <int>PG_RULE_RNN,
     "attention": <int>PG_RULE_ATTENTION,
     "add": <int>PG_RULE_ADD,
+    "copy": <int>PG_RULE_COPY,
 }
 
 pg_init()

@@ -169,3 +169,24 @@ def test_gelu_tail():
     K.act_forward("gelu", 0.0, x, y)
     want = [v * 0.5 * erfc(-v / np.sqrt(2)) for v in x.astype(np.float64)]
     np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("shape", "axes"), [
+    ((5, 7), (1, 0)), ((33, 70), (1, 0)), ((3, 300, 17), (0, 2, 1)), ((4, 3, 18, 19), (0, 2, 3, 1)),
+    ((4, 18, 19, 3), (0, 3, 1, 2)), ((5, 2, 16, 33), (3, 1, 0, 2)), ((2, 3, 4, 65), (3, 2, 1, 0)),
+    ((2, 35, 1, 9), (1, 3, 2, 0)), ((40, 64, 1, 3), (0, 3, 2, 1)), ((1, 6, 50, 1), (0, 3, 2, 1)),
+])
+def test_permuted_axes_are_copied(rng, threads, shape, axes):
+    x = rng.normal(size=shape).astype(np.float32).transpose(axes)
+    out = np.full(x.shape, 7, np.float32)
+    K.copy_permuted(x, out)
+    np.testing.assert_array_equal(out, x)
+
+
+def test_a_copy_that_turns_no_axes_is_refused(rng):
+    x = rng.normal(size=(3, 4, 5)).astype(np.float32)
+    for wrong in (x, x.transpose(1, 0, 2), x[:, :, ::2]):
+        out = np.full(wrong.shape, 7, np.float32)
+        with pytest.raises(ValueError):
+            K.copy_permuted(wrong, out)
+        assert (out == 7).all()

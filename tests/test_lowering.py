@@ -166,6 +166,9 @@ CASES = {
     "attention": [attended(False), attended(True)],
     "add": [functional(residual, (6, 5)), sequential((5, 4), lambda: L.GRU(7), lambda: L.Dense(3)),
             sequential((6, 5), Positions, lambda: L.Dense(3))],
+    "copy": [sequential((5, 19), lambda: L.Permute((2, 1)), lambda: L.Dense(3)),
+             images(lambda: L.Conv2D(5, 3, data_format="channels_last"),
+                    lambda: L.MaxPooling2D(2, data_format="channels_last"), shape=(9, 11, 3))],
 }
 
 

@@ -183,6 +183,51 @@ void pg_axpby(pg_int n, float alpha, const float *a, float beta, const float *b,
     pg_parallel(j.parts, axpby_part, &j);
 }
 
+/* ---- copies ---- */
+
+typedef struct {
+    const float *src;
+    float *dst;
+    pg_int n[4], s[4], d[4]; /* elements, strides of source and destination */
+    int along;               /* the axis whose elements are adjacent in the source */
+    int outer[2], parts;
+} copy_job;
+
+static void copy_part(void *ctx, int part) {
+    copy_job *j = ctx;
+    const int k = j->along, p = j->outer[0], q = j->outer[1];
+    pg_int b, e;
+    pg_part_range(j->n[p] * j->n[q], 1, j->parts, part, &b, &e);
+    for (pg_int i = b; i < e; i++) {
+        const pg_int u = i % j->n[p], v = i / j->n[p];
+        const float *src = j->src + u * j->s[p] + v * j->s[q];
+        float *dst = j->dst + u * j->d[p] + v * j->d[q];
+        pg_isa->transpose(j->n[0], j->n[k], src, j->s[0], dst, j->d[k]);
+    }
+}
+
+int pg_copy_permuted(const pg_int n[4], const pg_int s[4], const float *src, float *dst) {
+    copy_job j = {.src = src, .dst = dst};
+    int m = 0;
+    pg_int d = 1;
+    for (int i = 0; i < 4; i++) {
+        if (n[i] == 1) continue;
+        /* Axes that lie in the source as they shall are one. */
+        if (m > 0 && s[i] == j.n[m - 1] * j.s[m - 1]) j.n[m - 1] *= n[i];
+        else j.n[m] = n[i], j.s[m] = s[i], j.d[m] = d, m++;
+        d *= n[i];
+    }
+    for (int i = m; i < 4; i++) j.n[i] = 1, j.s[i] = j.d[i] = 0;
+    for (j.along = 1; j.along < m && j.s[j.along] != 1; j.along++) {}
+    if (j.along >= m || j.s[0] == 1) return PG_EINVAL;
+    for (int i = 1, o = 0; i < 4; i++)
+        if (i != j.along) j.outer[o++] = i;
+    j.parts = pg_parts(j.n[j.outer[0]] * j.n[j.outer[1]],
+                       pg_ceil_div(GRAIN_CHEAP, j.n[0] * j.n[j.along]));
+    pg_parallel(j.parts, copy_part, &j);
+    return PG_OK;
+}
+
 static void mul_part(void *ctx, int part) {
     pair_job *j = ctx;
     pg_int b, e;

@@ -55,4 +55,8 @@ int pg_sum_channels(pg_int batch, pg_int channels, pg_int size, const float *x, 
 void pg_axpby(pg_int n, float alpha, const float *a, float beta, const float *b, float *c);
 void pg_mul(pg_int n, const float *a, const float *b, float *c);
 
+/* dst, dense with its first axis innermost, from elements that lie s[i] apart along axis i. The
+ * first axis of more than one element must not be adjacent in src, another must: else PG_EINVAL. */
+int pg_copy_permuted(const pg_int n[4], const pg_int s[4], const float *src, float *dst);
+
 #endif

@@ -298,6 +298,25 @@ void PG_FN(axpby)(pg_int n, float alpha, const float *a, float beta, const float
     }
 }
 
+/* dst[c * dst_ld + r] = src[r * ld + c] */
+void PG_FN(transpose)(pg_int rows, pg_int cols, const float *src, pg_int ld, float *dst,
+                      pg_int dst_ld) {
+    for (pg_int r = 0; r < rows; r += VL)
+        for (pg_int c = 0; c < cols; c += VL) {
+            const int h = (int)pg_min(VL, rows - r), w = (int)pg_min(VL, cols - c);
+#if defined(PG_HAVE_TRANSPOSE)
+            vf t[VL];
+            for (int i = 0; i < VL; i++)
+                t[i] = i < h ? v_load_upto(src + (r + i) * ld + c, w) : v_zero();
+            v_transpose(t);
+            for (int k = 0; k < w; k++) v_store_upto(dst + (c + k) * dst_ld + r, t[k], h);
+#else
+            for (int k = 0; k < w; k++)
+                for (int i = 0; i < h; i++) dst[(c + k) * dst_ld + r + i] = src[(r + i) * ld + c + k];
+#endif
+        }
+}
+
 void PG_FN(mul)(pg_int n, const float *a, const float *b, float *c) {
     for (pg_int i = 0; i < n; i += VL)
         v_store_upto(c + i, v_mul(v_load_upto(a + i, n - i), v_load_upto(b + i, n - i)), n - i);

@@ -39,6 +39,8 @@
     X(double, sum, (pg_int n, const float *x))                                                    \
     X(void, axpby, (pg_int n, float alpha, const float *a, float beta, const float *b, float *c)) \
     X(void, mul, (pg_int n, const float *a, const float *b, float *c))                            \
+    X(void, transpose,                                                                            \
+      (pg_int rows, pg_int cols, const float *src, pg_int ld, float *dst, pg_int dst_ld))         \
     /* losses.h */                                                                                \
     X(double, loss_elements,                                                                      \
       (int kind, float p0, float p1, pg_int n, const float *pred, const float *target,            \

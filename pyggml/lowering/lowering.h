@@ -94,7 +94,8 @@ enum pg_rule {
     PG_RULE_RNN        = 1 << 14,
     PG_RULE_ATTENTION  = 1 << 15,
     PG_RULE_ADD        = 1 << 16, /* sums with no bias of a product */
-    PG_RULE_ALL        = (1 << 17) - 1,
+    PG_RULE_COPY       = 1 << 17, /* of permuted axes */
+    PG_RULE_ALL        = (1 << 18) - 1,
 };
 
 typedef struct pg_lowered pg_lowered;

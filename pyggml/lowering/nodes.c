@@ -105,6 +105,17 @@ void pg_node_add(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     }
 }
 
+void pg_node_permuted(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    BEGIN
+    const struct ggml_tensor * x = dst->src[0];
+    pg_int n[4], s[4];
+    for (int i = 0; i < 4; ++i) {
+        n[i] = x->ne[i];
+        s[i] = step_of(x, i);
+    }
+    failed(note, pg_copy_permuted(n, s, F(x), F(dst)));
+}
+
 void pg_node_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     BEGIN
     const struct ggml_tensor * x = dst->src[0];

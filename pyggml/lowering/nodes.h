@@ -29,6 +29,8 @@ void pg_node_update(struct ggml_tensor * dst, int ith, int nth, void * note);
 void pg_node_step(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: a, and b of its shape or of that of some of its last axes */
 void pg_node_add(struct ggml_tensor * dst, int ith, int nth, void * note);
+/* src: x, permuted */
+void pg_node_permuted(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: x [M,rows] */
 void pg_node_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * note);
 /* src: x */

@@ -413,6 +413,23 @@ static int adds_blocks(const struct ggml_tensor * t) {
     return axis > 0;
 }
 
+/* Whether a copy turns axes round: what is adjacent in its source is not so in t. */
+static int turns_axes(const struct ggml_tensor * t) {
+    const struct ggml_tensor * x = t->src[0];
+    int adjacent = 0;
+    if (t->type != GGML_TYPE_F32 || x->type != GGML_TYPE_F32 || !ggml_is_contiguous(t) ||
+        ggml_nelements(t) == 0 || x->ne[0] == 1 || x->nb[0] == sizeof(float)) {
+        return 0;
+    }
+    for (int i = 0; i < GGML_MAX_DIMS; ++i) {
+        if (x->nb[i] == 0 || x->nb[i] % sizeof(float) != 0) {
+            return 0;
+        }
+        adjacent += x->ne[i] > 1 && x->nb[i] == sizeof(float);
+    }
+    return adjacent == 1;
+}
+
 static int lower_node(work * w, struct ggml_tensor * t) {
     if ((w->rules & PG_RULE_FUSE) && t->op == GGML_OP_ADD) {
         struct ggml_tensor * product = dense_of(w, t);
@@ -443,6 +460,9 @@ static int lower_node(work * w, struct ggml_tensor * t) {
     if ((w->rules & PG_RULE_ADD) && t->op == GGML_OP_ADD && adds_blocks(t)) {
         struct ggml_tensor * src[2] = { t->src[0], t->src[1] };
         return set_custom(w, t, pg_node_add, 2, src) == NULL ? PG_ENOMEM : 1;
+    }
+    if ((w->rules & PG_RULE_COPY) && t->op == GGML_OP_CONT && turns_axes(t)) {
+        return set_custom(w, t, pg_node_permuted, 1, t->src) == NULL ? PG_ENOMEM : 1;
     }
     if ((w->rules & PG_RULE_SOFTMAX) &&
         (t->op == GGML_OP_SOFT_MAX || t->op == GGML_OP_SOFT_MAX_BACK)) {
