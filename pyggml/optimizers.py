@@ -1,5 +1,6 @@
 """Optimizers: what moves the weights, and by how much."""
 
+import functools
 import math
 
 import numpy as np
@@ -29,6 +30,7 @@ def _within(value, name, low, high, open_high=False):
     return value
 
 
+@functools.lru_cache(maxsize=64)  # asked twice a step
 def _rounded(beta):
     """The number that the step rules use, which are in single precision."""
     return float(np.float32(beta))
@@ -204,8 +206,6 @@ class Adam(Optimizer):
     rule = "adamw"
     n_slots = 2
 
-    _betas = _in_single = None
-
     def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8,
                  weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
@@ -216,12 +216,8 @@ class Adam(Optimizer):
     def params(self, weight_decay, t):
         # A beta of 0.999 is rounded, and 1 less that is 0.001 with an error of 1e-5: corrections by
         # the same number cancel it, at the first step as at the thousandth.
-        betas = self.beta_1, self.beta_2
-        if betas != self._betas:
-            self._betas, self._in_single = betas, tuple(map(_rounded, betas))
-        first, second = self._in_single
         return (self._learning_rate, self.beta_1, self.beta_2, self.epsilon, weight_decay,
-                1 / (1 - first**t), 1 / (1 - second**t))
+                1 / (1 - _rounded(self.beta_1)**t), 1 / (1 - _rounded(self.beta_2)**t))
 
 
 class AdamW(Adam):
