@@ -17,8 +17,8 @@ from pyggml._arrays cimport Rows
 from pyggml._graph cimport Graph, Tensor
 from pyggml._locks cimport Lock
 from pyggml._memory cimport require
-from pyggml._plan cimport expand, place
-from pyggml._runtime cimport Context, Scheduler, planned_bytes
+from pyggml._plan cimport expand, place, planned_bytes
+from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
 from pyggml._graph import GraphFull
@@ -193,10 +193,8 @@ cdef class Predictor:
             self.lock.give()
 
     cdef object predict_any(self, x, int64_t batch_size):
-        """Return the output, or a list of several. The caller holds the lock."""
-        cdef list results = self.predict_again(x, batch_size)
-        if results is None:
-            results = self.predict(x, batch_size)
+        """As :meth:`predict_array`, but a single output by itself."""
+        cdef list results = self.predict_array(x, batch_size)
         return results[0] if len(results) == 1 else results
 
     cpdef list predict(self, x, int64_t batch_size):

@@ -30,8 +30,8 @@ cdef size_t measure(Graph graph, _ggml.ggml_tensor * total) except 0:
     GraphFull
         The graph has no room for its backward pass.
     """
-    cdef size_t most = _PER_OPERATION * (_used(graph.compute) + _used(graph.inputs)
-                                         + _used(graph.weights) + 8)
+    cdef size_t most = _PER_OPERATION * (graph.compute.count() + graph.inputs.count()
+                                         + graph.weights.count() + 8)
     cdef Context scratch = Context(most, most, 1)
     cdef _ggml.ggml_cgraph * trial = _ggml.ggml_new_graph_custom(scratch.ptr, most, True)
     cdef _ggml.ggml_tensor * loss = _ggml.ggml_sum(scratch.ptr, total)
@@ -44,17 +44,7 @@ cdef size_t measure(Graph graph, _ggml.ggml_tensor * total) except 0:
     if graph.compute.room() < <int>made + 8:
         raise GraphFull
     return (_ggml.ggml_graph_n_nodes(trial) + len(graph.variables) + 5 * len(graph.aliases)
-            + _used(graph.inputs) + 16)
-
-
-cdef size_t _used(Context context):
-    """How many tensors a context holds."""
-    cdef size_t n = 0
-    cdef _ggml.ggml_tensor * t = _ggml.ggml_get_first_tensor(context.ptr)
-    while t is not NULL:
-        n += 1
-        t = _ggml.ggml_get_next_tensor(context.ptr, t)
-    return n
+            + graph.inputs.count() + 16)
 
 
 cdef class LargeGraph:

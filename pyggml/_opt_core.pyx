@@ -13,7 +13,8 @@ from pyggml cimport _ggml
 from pyggml._graph cimport Graph, Tensor
 from pyggml._locks cimport Lock
 from pyggml._memory cimport require
-from pyggml._runtime cimport Context, Scheduler, keep_apart, planned_bytes
+from pyggml._plan cimport MANY_RESULTS, keep_apart, planned_bytes
+from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 from pyggml._training cimport planned_training
 from pyggml._variable cimport Variable
@@ -242,10 +243,10 @@ cdef class OptCore:
             raise NotImplementedError(f"this graph takes about {nodes} operations and tensors; "
                                       f"there is room for {room}")
         # ggml-opt builds and plans a dynamic graph in one go: there is no moment to keep apart.
-        if not self.static_graphs and keep_apart(graph) > 200:
-            raise NotImplementedError(f"this graph has {nodes} operations, of which more than 200 "
-                                      "results are needed at once; a dynamic context cannot plan "
-                                      "their memory")
+        if not self.static_graphs and keep_apart(graph) > MANY_RESULTS:
+            raise NotImplementedError(f"this graph has {nodes} operations, of which more than "
+                                      f"{<int>MANY_RESULTS} results are needed at once; a dynamic "
+                                      "context cannot plan their memory")
         self.planned = planned_bytes(graph)
         return 0
 

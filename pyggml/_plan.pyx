@@ -11,7 +11,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 from pyggml cimport _ggml
-from pyggml._runtime cimport Buffer, allocate_bytes
+from pyggml._memory cimport require
+from pyggml._runtime cimport Buffer, allocate_bytes, buffer_type
 
 cdef enum:
     _ALIGNMENT = 64
@@ -193,3 +194,59 @@ cdef Buffer place(_ggml.ggml_cgraph * graph):
 cdef size_t _padded(_ggml.ggml_tensor * t) noexcept:
     cdef size_t size = _ggml.ggml_nbytes(t)
     return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+
+cdef int keep_apart(_ggml.ggml_cgraph * graph) except -1:
+    """Give every result memory of its own where very many are alive at once.
+
+    ggml's plan has room for 256 holes between results, and ends the process where it finds more.
+    A hole lies between two results that are alive, so that fewer results leave fewer holes.
+
+    Returns
+    -------
+    int
+        How many are alive at once, at most; not counted in small graphs.
+    """
+    cdef int n = _ggml.ggml_graph_n_nodes(graph)
+    cdef int i, j
+    cdef int alive = 0
+    cdef int most = 0
+    cdef _ggml.ggml_tensor * t
+    cdef _ggml.ggml_tensor * source
+    if n <= MANY_RESULTS:
+        return n
+    uses = {}
+    for i in range(n):
+        t = _ggml.ggml_graph_node(graph, i)
+        for j in range(_ggml.GGML_MAX_SRC):
+            if t.src[j] is not NULL:
+                source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
+                uses[<size_t>source] = uses.get(<size_t>source, 0) + 1
+    for i in range(n):
+        t = _ggml.ggml_graph_node(graph, i)
+        if t.data is NULL and t.view_src is NULL:
+            alive += 1
+            most = max(most, alive)
+        for j in range(_ggml.GGML_MAX_SRC):
+            if t.src[j] is NULL:
+                continue
+            source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
+            uses[<size_t>source] -= 1
+            if uses[<size_t>source] == 0 and source.data is NULL and source.op:
+                alive -= 1
+    if most > MANY_RESULTS:
+        for i in range(n):
+            _ggml.ggml_set_output(_ggml.ggml_graph_node(graph, i))
+    return most
+
+
+cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0:
+    """How much memory a scheduler will allocate for the results of a graph."""
+    cdef size_t nbytes = 0
+    cdef _ggml.ggml_gallocr_t plan
+    keep_apart(graph)
+    require(<size_t>_ggml.ggml_graph_n_nodes(graph) * 1024 + (1 << 16), "a plan of the memory")
+    plan = _ggml.ggml_gallocr_new(buffer_type())
+    _ggml.ggml_gallocr_reserve_n_size(plan, graph, NULL, NULL, &nbytes)
+    _ggml.ggml_gallocr_free(plan)
+    return nbytes

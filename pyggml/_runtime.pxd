@@ -41,5 +41,4 @@ cdef class Scheduler:
 
 cdef Buffer allocate_context(Context context, str what)
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=*)
-cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0
-cdef int keep_apart(_ggml.ggml_cgraph * graph) except -1
+cdef _ggml.ggml_backend_buffer_type_t buffer_type() except NULL

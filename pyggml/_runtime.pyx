@@ -136,8 +136,7 @@ cdef extern from "Python.h":
     void * PyInterpreterState_Main()
 
 if PyInterpreterState_Get() != PyInterpreterState_Main():
-    raise ImportError("pyggml cannot be imported into a sub-interpreter: its threads and ggml's "
-                      "log belong to the whole process; use threads or processes")
+    raise ImportError("not the main interpreter")  # the package says more
 
 
 # ---- log and abort ------------------------------------------------------------------------
@@ -489,11 +488,8 @@ cdef class Buffer:
 
 cdef Backend _allocator = None
 
-# Some less than the 256 holes of ggml's plans: ours may order its nodes a little differently.
-cdef int _many_results = 200
 
-
-cdef _ggml.ggml_backend_buffer_type_t _buffer_type() except NULL:
+cdef _ggml.ggml_backend_buffer_type_t buffer_type() except NULL:
     global _allocator
     if _allocator is None:
         _allocator = Backend()
@@ -507,7 +503,7 @@ cdef Buffer allocate_context(Context context, str what):
     if nbytes == 0:
         return buffer
     require(nbytes, what)
-    buffer.ptr = _ggml.ggml_backend_alloc_ctx_tensors_from_buft(context.ptr, _buffer_type())
+    buffer.ptr = _ggml.ggml_backend_alloc_ctx_tensors_from_buft(context.ptr, buffer_type())
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
     _ggml.ggml_backend_buffer_clear(buffer.ptr, <uint8_t>0)
@@ -518,7 +514,7 @@ cdef Buffer allocate_context(Context context, str what):
 cdef Buffer allocate_bytes(size_t nbytes, str what, bint clear=True):
     cdef Buffer buffer = Buffer()
     require(nbytes, what)
-    buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(_buffer_type(), nbytes)
+    buffer.ptr = _ggml.ggml_backend_buft_alloc_buffer(buffer_type(), nbytes)
     if buffer.ptr is NULL:
         raise MemoryError(f"{nbytes} bytes for {what} could not be allocated")
     pyggml_prefer_large_pages(_ggml.ggml_backend_buffer_get_base(buffer.ptr), nbytes)
@@ -647,59 +643,3 @@ cdef class Scheduler:
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_backend_sched_free(self.ptr)
-
-
-cdef int keep_apart(_ggml.ggml_cgraph * graph) except -1:
-    """Give every result memory of its own where very many are alive at once.
-
-    ggml's plan has room for 256 holes between results, and ends the process where it finds more.
-    A hole lies between two results that are alive, so that fewer results leave fewer holes.
-
-    Returns
-    -------
-    int
-        How many are alive at once, at most; not counted in small graphs.
-    """
-    cdef int n = _ggml.ggml_graph_n_nodes(graph)
-    cdef int i, j
-    cdef int alive = 0
-    cdef int most = 0
-    cdef _ggml.ggml_tensor * t
-    cdef _ggml.ggml_tensor * source
-    if n <= _many_results:
-        return n
-    uses = {}
-    for i in range(n):
-        t = _ggml.ggml_graph_node(graph, i)
-        for j in range(_ggml.GGML_MAX_SRC):
-            if t.src[j] is not NULL:
-                source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
-                uses[<size_t>source] = uses.get(<size_t>source, 0) + 1
-    for i in range(n):
-        t = _ggml.ggml_graph_node(graph, i)
-        if t.data is NULL and t.view_src is NULL:
-            alive += 1
-            most = max(most, alive)
-        for j in range(_ggml.GGML_MAX_SRC):
-            if t.src[j] is NULL:
-                continue
-            source = t.src[j] if t.src[j].view_src is NULL else t.src[j].view_src
-            uses[<size_t>source] -= 1
-            if uses[<size_t>source] == 0 and source.data is NULL and source.op:
-                alive -= 1
-    if most > _many_results:
-        for i in range(n):
-            _ggml.ggml_set_output(_ggml.ggml_graph_node(graph, i))
-    return most
-
-
-cdef size_t planned_bytes(_ggml.ggml_cgraph * graph) except? 0:
-    """How much memory a scheduler will allocate for the results of a graph."""
-    cdef size_t nbytes = 0
-    cdef _ggml.ggml_gallocr_t plan
-    keep_apart(graph)
-    require(<size_t>_ggml.ggml_graph_n_nodes(graph) * 1024 + (1 << 16), "a plan of the memory")
-    plan = _ggml.ggml_gallocr_new(_buffer_type())
-    _ggml.ggml_gallocr_reserve_n_size(plan, graph, NULL, NULL, &nbytes)
-    _ggml.ggml_gallocr_free(plan)
-    return nbytes

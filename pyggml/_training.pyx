@@ -12,7 +12,8 @@ from pyggml._large cimport LargeGraph, measure
 from pyggml._locks cimport Lock
 from pyggml._lowering cimport Stepper, begin_compute, end_compute, fill_mask, has_failed, pg_stepped
 from pyggml._memory cimport require
-from pyggml._runtime cimport Context, Scheduler, planned_bytes
+from pyggml._plan cimport planned_bytes
+from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 from pyggml._variable cimport Variable
 
