@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import sys
-import sysconfig
 from typing import Any, TextIO
 
 import numpy as np
@@ -60,6 +59,8 @@ def config() -> dict[str, Any]:
 
 def _free_threading():
     """Whether this Python has a global lock, which importing pyggml turns on again."""
+    import sysconfig  # for this alone
+
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "not in this Python"
     if sys._is_gil_enabled():
