@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from pyggml import _config, _lowering, _runtime
+from pyggml import _config, _library, _lowering, _runtime
 
 
 def config() -> dict[str, Any]:
@@ -24,7 +24,7 @@ def config() -> dict[str, Any]:
     >>> sorted(pyggml.config())
     ['blas', 'build', 'cpu', 'devices', 'ggml', 'threads', 'versions']
     """
-    features = _runtime.cpu_features()
+    features = _library.cpu_features()
     return {
         "versions": {
             "pyggml": _config.VERSION,
@@ -39,14 +39,14 @@ def config() -> dict[str, Any]:
             "numpy": _config.NUMPY_VERSION,
         },
         "ggml": {
-            "version": _runtime.ggml_version(),
-            "compiled against": _runtime.ggml_version_compiled(),
+            "version": _library.ggml_version(),
+            "compiled against": _library.ggml_version_compiled(),
             "from": _config.GGML_DESCRIPTION,
         },
         "blas": {"from": _config.BLAS_DESCRIPTION},
         "devices": {
             d["name"]: f"{d['description']}, {d['memory_total'] / 2**30:.1f} GiB"
-            for d in _runtime.devices()
+            for d in _library.devices()
         },
         "cpu": {
             "machine": platform.machine(),
