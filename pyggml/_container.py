@@ -291,6 +291,8 @@ class Container:
     path : str
     entries : dict of str to Entry
         In the order of the file.
+    verified : bool
+        Whether all data were read once and fitted their checksum.
 
     Raises
     ------
@@ -305,6 +307,7 @@ class Container:
         self.path = os.fspath(path)
         if isinstance(self.path, bytes):
             self.path = os.fsdecode(self.path)
+        self.verified = False
         self.file = open(self.path, "rb", buffering=0)  # noqa: SIM115
         try:
             self._parse()
@@ -507,6 +510,7 @@ class Container:
                 left -= len(part)
         if checksum is not None and checksum.hexdigest() != wanted:
             self.fail("damaged: the checksum of the data does not fit")
+        self.verified = True
 
     def read_into(self, name, target):
         """Read one tensor without checking the data's checksum."""

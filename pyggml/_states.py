@@ -30,8 +30,8 @@ def get_state(item, name):
                     f"got {type(item).__name__}")
 
 
-def set_generator(generator, state):
-    """Set the state of a NumPy generator, or leave it as it was.
+def check_generator(generator, state):
+    """See whether a NumPy generator takes a state: its setter may fail half-way.
 
     Raises
     ------
@@ -39,17 +39,17 @@ def set_generator(generator, state):
         It is no state of this kind of generator.
     """
     try:
-        type(generator.bit_generator)(0).state = state  # NumPy's setter may fail half-way
+        type(generator.bit_generator)(0).state = state
     except (TypeError, ValueError, KeyError, OverflowError, IndexError) as error:
         raise ValueError(f"no state of a {type(generator.bit_generator).__name__}: {error!r}"
                          ) from error
-    generator.bit_generator.state = state
 
 
 def set_state(item, state, name):
     """Set what :func:`get_state` returned."""
     if isinstance(item, np.random.Generator):
-        set_generator(item, state)
+        check_generator(item, state)
+        item.bit_generator.state = state
     elif hasattr(item, "set_state"):
         item.set_state(state)
     else:
