@@ -2,8 +2,8 @@
 
 Prints medians, over rounds in turn, of the time of
 
-- ``save``, ``save_weights`` and ``save_checkpoint`` over ``numpy.save`` of the same bytes, brought to
-  the disk by both (``fsync``), and over ``numpy.save`` that leaves them to the system;
+- ``save``, ``save_weights`` and ``save_checkpoint`` over ``numpy.save`` of the same bytes, brought
+  to the disk by both (``fsync``), and over ``numpy.save`` that leaves them to the system;
 - ``load_model``, ``load_weights`` and ``from_checkpoint``, with the model of the file and with one
   that is given, over ``numpy.load``.
 
@@ -80,8 +80,9 @@ def main(folder, rounds):
         print(f"numpy, {name}: {statistics.median(times[name]) * 1000:.0f} ms")
     for name in savers:
         equal = share if "Adam" in name else 1.0
-        print(f"{name}: {ratio(times[name], times['durable'], equal):.2f} of numpy.save on the disk,"
-              f" {ratio(times[name], times['plain'], equal):.2f} of numpy.save left to the system")
+        print(f"{name}: {ratio(times[name], times['durable'], equal):.2f} of numpy.save on the "
+              f"disk, {ratio(times[name], times['plain'], equal):.2f} of numpy.save left to the "
+              "system")
     for name in loaders:
         equal = share if "Adam" in name else 1.0
         print(f"{name}: {ratio(times[name], times['load'], equal):.2f} of numpy.load")

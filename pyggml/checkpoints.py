@@ -242,7 +242,7 @@ class Checkpoint:
         self._container.close()
 
     def _decode(self, value):
-        if not self._container.verified:
+        if self._container.verified is None:
             self._container.verify()
         return _states.decode(value, self._container)
 

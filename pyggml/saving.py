@@ -105,12 +105,14 @@ def fill(container, pairs, fresh):
         container.verify()
     targets, moved = {}, []
     for variable, stored in pairs:
+        if stored.tensor in targets:
+            container.fail(f"damaged: tensor {stored.tensor!r} belongs to two variables")
         target = storage(variable)
         if stored.axes != variable.axes:
             target = np.empty(container.entries[stored.tensor].shape, np.float32)
             moved.append((variable, stored, target))
         targets[stored.tensor] = target
-    container.read_all(targets)
+    (container.read_all if fresh else container.read_verified)(targets)
     for variable, stored, array in moved:
         order = [stored.axes.index(a) for a in range(len(stored.axes))]
         variable.assign(array.reshape([stored.shape[a] for a in stored.axes]).transpose(order))
