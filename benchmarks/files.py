@@ -27,17 +27,21 @@ from pyggml import layers
 
 
 def alternate(functions, rounds):
-    """Return each function's times by its name, one a round; the first round is not counted."""
+    """Return each function's times by its name, one a round, each round in another order."""
     times = {name: [] for name in functions}
-    for _ in range(rounds + 1):
-        for name, function in functions.items():
+    for function in functions.values():
+        function()
+    rng = np.random.default_rng(0)
+    for _ in range(rounds):
+        for name in rng.permutation(list(functions)):
+            function = functions[name]
             gc.collect()
             if hasattr(os, "sync"):
                 os.sync()
             began = time.perf_counter()
             function()
             times[name].append(time.perf_counter() - began)
-    return {name: found[1:] for name, found in times.items()}
+    return times
 
 
 def ratio(some, others, share=1.0):
