@@ -98,11 +98,6 @@ class Entry:
         self.offset = offset
         self.nbytes = nbytes
 
-    @property
-    def size(self):
-        """Number of elements."""
-        return math.prod(self.shape)
-
 
 def nbytes_of(shape, kind):
     """Return how many bytes a tensor takes; the last axis has whole blocks."""

@@ -8,19 +8,18 @@ rate, seeds and random streams, and the states of objects that the loop hands ov
 import os
 
 from pyggml import _random, _serialize, _states
-from pyggml._container import FileFormatError
+from pyggml._container import FileFormatError, write
 from pyggml._resumable import fit
 from pyggml._variable import Variable
+from pyggml.layers.base import positive_int
 from pyggml.optimizers import Optimizer
 from pyggml.saving import (
     Names,
     Stored,
     _broken,
-    _check_keep,
     architecture,
     base_metadata,
     build,
-    compare,
     compile_arguments,
     dumps,
     fill,
@@ -29,7 +28,6 @@ from pyggml.saving import (
     record,
     stored_weights,
     weight_records,
-    write,
 )
 
 __all__ = ["Checkpoint", "fit", "latest", "load", "save"]
@@ -158,7 +156,7 @@ def save(path, trainer, keep=1, objects=None, extra=None):
     >>> again.n_steps, epoch
     (1, 3)
     """
-    keep = _check_keep(keep)
+    keep = positive_int(keep, "keep")
     model = trainer.compiled
     metadata = base_metadata("checkpoint", model)
     try:
@@ -311,6 +309,9 @@ class Checkpoint:
     def prepare(self, model):
         """Give a compiled model weights and training state, for its next ``fit``.
 
+        Gradients of an unfinished accumulation window are left out. The global random stream is
+        set to what it was.
+
         Parameters
         ----------
         model : Sequential or Model
@@ -319,26 +320,11 @@ class Checkpoint:
         Raises
         ------
         ValueError
-            Of another one. Weights are unchanged then.
+            Of another one. Weights and training state are unchanged then.
         """
-        model.require_compiled()
-        if model.compiled.trainer is not None:
-            state = stored_training(self._container)
-            model.compiled.trainer._configure(state["batch_size"], state["nbatch_logical"],
-                                              state["mask"])
-            self.resume(model.compiled.trainer)
-            return
-        state = stored_training(self._container)
-        own = [(n, v.shape) for v, n in model.weight_names.items()]
-        stored = {s.name: s for s in stored_weights(self._container)}
-        wrong = compare(own, [(s.name, s.shape) for s in stored.values()])
-        if wrong:
-            self._container.fail(f"its weights do not fit model {model.name!r}: "
-                                 + "; ".join(wrong))
-        pairs = [(v, stored[n]) for v, n in model.weight_names.items()]
-        with model._predictor.lock:
-            fill(self._container, pairs + detach(state), fresh=False)
-        model.compiled.training_state = state
+        state = self._state() | {"gradients": {}, "window_rows": 0}
+        trainer = model.make_trainer(state["batch_size"], state["nbatch_logical"], state["mask"])
+        self._set(trainer, state, fresh=False)
 
     def random_state(self):
         """Return the saved state of the global random stream."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from pyggml import _config, _loading, _serialize
 from pyggml._container import MAX_NAME, Container, FileFormatError, write
 from pyggml._gguf import Checksum, layout, quantize
 from pyggml._serialize import register
+from pyggml.layers.base import positive_int
 
 if TYPE_CHECKING:
     from pyggml.models import Model
@@ -80,7 +82,7 @@ class Stored:
     @property
     def size(self):
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 def storage(variable):
@@ -147,12 +149,18 @@ def record(names, name, variable, tensors, wanted=None, **about):
             "axes": list(variable.axes), **about}
 
 
-def weight_records(model, names, tensors, values=None, wanted=None):
-    """Add the weights of a model, or their values elsewhere, to the tensors of a file."""
-    owner = {}
+def _owners(model):
+    """Return the class name of each weight's layer."""
+    found = {}
     for layer in model.layers:
         for v in layer.weights:
-            owner.setdefault(v, type(layer).__name__)
+            found.setdefault(v, type(layer).__name__)
+    return found
+
+
+def weight_records(model, names, tensors, values=None, wanted=None):
+    """Add the weights of a model, or their values elsewhere, to the tensors of a file."""
+    owner = _owners(model)
     return [record(names, name, v if values is None else values[name], tensors, wanted,
                    trainable=bool(v.trainable), layer=owner[v], weight=v.name)
             for v, name in model.weight_names.items()]
@@ -354,7 +362,7 @@ def save_model(model, path, quantize=None, include_optimizer=True, keep=1):
     if quantize is not None and quantize not in _quantised:
         raise ValueError(f"quantize must be None or one of {', '.join(_quantised)}, got "
                          f"{quantize!r}")
-    keep = _check_keep(keep)
+    keep = positive_int(keep, "keep")
     metadata = base_metadata("model", model) | architecture(model)
     names, tensors = Names(), []
     weights = [] if model._program is None else weight_records(model, names, tensors,
@@ -378,14 +386,6 @@ def save_model(model, path, quantize=None, include_optimizer=True, keep=1):
             metadata["pyggml.training"] = dumps(
                 checkpoints.training_record(state, names, tensors))
         write(path, metadata, tensors, keep)
-
-
-def _check_keep(keep):
-    if isinstance(keep, bool) or not hasattr(keep, "__index__"):
-        raise TypeError(f"keep must be an integer, got {keep!r}")
-    if keep.__index__() < 1:
-        raise ValueError(f"keep must be positive, got {keep}")
-    return keep.__index__()
 
 
 def load_model(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None,
@@ -459,7 +459,7 @@ def save_weights(model, path, keep=1):
     >>> saving.save_weights(model, "weights.gguf")
     """
     model.require_built()
-    keep = _check_keep(keep)
+    keep = positive_int(keep, "keep")
     names, tensors = Names(), []
     records = weight_records(model, names, tensors)
     metadata = base_metadata("weights", model) | {"pyggml.weights": dumps(records)}
@@ -520,10 +520,7 @@ def load_weights(model, path, by_name=False, skip_mismatch=False):
 
 def _in_order(model, names, found):
     """Compare what layers are, what they call their weights, and shapes; not layers' names."""
-    owner = {}
-    for layer in model.layers:
-        for v in layer.weights:
-            owner.setdefault(v, type(layer).__name__)
+    owner = _owners(model)
     wrong = []
     if len(names) != len(found):
         wrong.append(f"the model has {len(names)} weights, the file {len(found)}")

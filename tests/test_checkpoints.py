@@ -128,6 +128,26 @@ def test_weights_that_a_file_lacks_or_gives_twice_are_an_error(given, tmp_path):
             assert state_of(other) == before
 
 
+@pytest.mark.parametrize("extra", [
+    {"$": "what"}, {"$": ["list"]}, {"$": "float", "value": "x"}, {"$": "bytes", "hex": "0"},
+    {"$": "tuple", "items": 3}, {"$": "dict", "items": [[[], 1]]},
+    {"$": "scalar", "dtype": "f4", "hex": "00"}, {"$": "scalar", "dtype": "O", "hex": ""},
+    {"$": "array", "dtype": "f4", "shape": [2]}, {"$": "array", "dtype": "f4", "shape": [0, -1]},
+    {"$": "array", "dtype": "f4", "shape": [0, 1 << 70]}, {"$": "array", "shape": [0]},
+    {"$": "array", "dtype": "f4", "shape": [2], "tensor": "none"},
+    {"$": "array", "dtype": "f4", "shape": [3], "tensor": "a/bias"},
+    {"$": "array", "dtype": "f8", "shape": [2], "tensor": "a/bias"}, "deep"])
+def test_values_that_cannot_have_been_saved_are_refused(extra, tmp_path):
+    with trained(1, hidden=2) as trainer:
+        trainer.save_checkpoint(tmp_path / "c")
+    meta, tensors = parts(tmp_path / "c")
+    text = "[" * 900 + "]" * 900 if extra == "deep" else json.dumps({"nested": [extra]})
+    write(tmp_path / "f", meta | {"pyggml.extra": text}, tensors)
+    with pytest.raises(pyggml.FileFormatError, match=r"cannot be read|is not JSON") as caught:
+        checkpoints.load(tmp_path / "f")
+    assert caught.value.path == str(tmp_path / "f") and caught.value.reason.count("damaged") == 1
+
+
 @pytest.mark.parametrize("stream", ["null", "{}", '{"bit_generator": "MT19937", "state": 1}'])
 def test_a_random_stream_that_does_not_fit_changes_nothing(stream, tmp_path):
     with trained(hidden=2) as trainer:
@@ -209,6 +229,28 @@ def test_a_state_that_does_not_fit_changes_nothing(arguments, message, tmp_path)
         assert str(tmp_path / "c") in str(caught.value)
         assert state_of(second) == before
         assert pyggml._random.generator().bit_generator.state == stream
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_model_is_prepared_for_its_next_fit_or_left_as_it_was(started, tmp_path):
+    with trained(5, 24) as first:
+        first.save_checkpoint(tmp_path / "c")
+        wanted = state_of(first)
+    model, other = network(), network("sgd")
+    if started:
+        for each in (model, other):
+            each.fit(X, Y, verbose=0)
+    before = other.get_weights()
+    with checkpoints.load(tmp_path / "c") as saved:
+        with pytest.raises(ValueError, match="SGD"):
+            saved.prepare(other)
+        assert all((a == b).all() for a, b in zip(before, other.get_weights(), strict=True))
+        other.fit(X, Y, verbose=0)
+        saved.prepare(model)
+    found = state_of(model.compiled.trainer)
+    kept = {key for key in wanted if key[0] != "gradients" and key != "window_rows"}
+    assert kept | {"window_rows"} == set(found) and found["window_rows"] == 0
+    assert all(found[key] == wanted[key] for key in kept)
 
 
 def test_a_damaged_file_changes_nothing(tmp_path):
