@@ -72,6 +72,9 @@ class Stored:
         except (TypeError, KeyError) as error:
             container.fail(f"damaged: a record of a weight lacks {error}")
         self.about = record
+        if not (isinstance(self.name, str) and isinstance(self.tensor, str)
+                and all(type(n) is int for n in self.shape + self.axes)):
+            container.fail(f"damaged: a record of a weight is {record}")
         if self.tensor not in container.entries:
             container.fail(f"damaged: it has no tensor {self.tensor!r}")
         stored = container.entries[self.tensor].shape
