@@ -91,17 +91,24 @@ cdef class Trainer(Engine):
                  weight_decay=None, share=None):
         self._set_up(model, batch_size, nbatch_logical, _mask(model, loss_mask), weight_decay,
                      False, share)
-        if any(_moves_by_calibration(layer) for layer in _batch_norms(self.program.layers)):
-            warnings.warn(
-                "steps do not move the moving statistics of this model's batch norm layers: call "
-                "calibrate_bn(x) before predicting, or give the layers a momentum, or freeze "
-                "their statistics", UserWarning, stacklevel=1)
+        _warn_of_statistics(self.program)
 
     @staticmethod
     def _on_weights_of(model, batch_size, nbatch_logical=None, mask=None):
         """A trainer that moves the model's own weights: what ``fit`` runs on."""
         cdef Trainer self = Trainer.__new__(Trainer)
         self._set_up(model, batch_size, nbatch_logical, mask, None, True)
+        return self
+
+    @staticmethod
+    def _blank(model, batch_size, nbatch_logical, mask, weight_decay, own):
+        """A trainer whose weights and moments are undefined until :meth:`_set_state`.
+
+        If ``own``, its weights are the model's.
+        """
+        cdef Trainer self = Trainer.__new__(Trainer)
+        self._set_up(model, batch_size, nbatch_logical, mask, weight_decay, False, None, own, True)
+        _warn_of_statistics(self.program)
         return self
 
     # -- steps ---------------------------------------------------------------------------
@@ -591,17 +598,25 @@ cdef class Trainer(Engine):
         ----------
         path : str or path-like
         model : Sequential or Model, optional
-            Compiled as it was; its weights are not used. By default the one in the file.
+            Compiled as it was; its weights are neither used nor changed. By default the one in
+            the file, whose weights are the trainer's own then.
         custom_objects : dict, optional
             As for :func:`pyggml.load_model`.
 
         Returns
         -------
         Trainer
+
+        Raises
+        ------
+        OSError
+            The file cannot be read.
+        FileFormatError
+            A ``ValueError``: the file is damaged, or another model's or optimizer's.
         """
         from pyggml import checkpoints
 
-        with checkpoints.load(path) as saved:
+        with checkpoints.Checkpoint(path, verify=False) as saved:
             return saved.trainer(model, custom_objects)
 
 
@@ -634,6 +649,14 @@ def _batch_norms(layers):
 
 def _moves_by_calibration(layer):
     return layer.momentum is None and not layer.freeze_stats
+
+
+def _warn_of_statistics(program):
+    if any(_moves_by_calibration(layer) for layer in _batch_norms(program.layers)):
+        warnings.warn(
+            "steps do not move the moving statistics of this model's batch norm layers: call "
+            "calibrate_bn(x) before predicting, or give the layers a momentum, or freeze "
+            "their statistics", UserWarning, stacklevel=1)
 
 
 def _mask(model, loss_mask):

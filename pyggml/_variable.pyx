@@ -4,7 +4,7 @@
 import numpy as np
 
 cimport cython
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES
 
 from pyggml cimport _ggml
@@ -181,12 +181,24 @@ cdef class Variable:
     cdef void zero(self) noexcept nogil:
         memset(self.data, 0, self.size * sizeof(float))
 
-    def clone(self):
-        """Return a variable of its own memory with the same values and properties."""
+    def clone(self, values=True):
+        """Return a variable of its own memory with the same properties.
+
+        Parameters
+        ----------
+        values : bool
+            Whether it gets the same values too; False leaves them undefined.
+
+        Returns
+        -------
+        Variable
+        """
         cdef Variable other = Variable(
             self.shape, self.name, self.axes, self.trainable, self.decay, self.initializer,
-            self.regularizer)
-        other.numpy(copy=False)[...] = self.numpy(copy=False)
+            self.regularizer, clear=False)
+        if values:
+            with nogil:
+                memcpy(other.data, self.data, self.size * sizeof(float))
         return other
 
     def __deepcopy__(self, memo):
