@@ -45,7 +45,12 @@ def as_real_array(value, str name):
     ------
     TypeError
         Complex, object, string and date arrays, and what NumPy cannot make an array of.
+    ValueError
+        A masked array with masked elements, whose mask would be forgotten.
     """
+    if type(value) is not np.ndarray and np.ma.is_masked(value):
+        raise ValueError(f"{name} is a masked array with {np.ma.count_masked(value)} masked "
+                         "elements; fill them, and give sample_weight 0 to rows not to count")
     try:
         array = np.asarray(value)
     except ValueError as error:  # lists of unequal length

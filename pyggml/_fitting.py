@@ -61,7 +61,7 @@ def _split(n, share, seed, shuffled):
 def _refuse(options, names, why):
     for name in names:
         value = options[name]
-        if not (value is None or value is False or (isinstance(value, float) and value == 0.0)):
+        if not (value is None or (isinstance(value, (bool, int, float)) and value == 0)):
             raise ValueError(f"{name} {why}")
 
 
@@ -212,6 +212,14 @@ class Setup:
                 warnings.warn(f"batch-norm statistics were not computed: {error}", RuntimeWarning,
                               stacklevel=5)
 
+    def calibrate_after_error(self):
+        """Set the same statistics after an exception, which is not to be hidden by another."""
+        try:
+            self.calibrate()
+        except Exception as error:
+            warnings.warn(f"batch-norm statistics were not computed after training failed: "
+                          f"{error!r}", RuntimeWarning, stacklevel=5)
+
     def plain_feed(self, x, y, w):
         """Return a Feed for calibration, in which weights do not count."""
         if self.mask is not None:
@@ -305,7 +313,12 @@ def train_on_batch(model, x, y, sample_weight, class_weight):
     if n == 0:
         raise ValueError("x has no rows")
     w = Weighting(criterion, class_weight).apply(y, sample_weight)
+    first = model.compiled.trainer is None
     trainer = model.make_trainer(n, None, mask_for(w, criterion, n))
+    if first and _calibrates(model):
+        warnings.warn("train_on_batch does not move the moving statistics of this model's batch "
+                      "norm layers: give the layers a momentum, or call fit before predicting",
+                      UserWarning, stacklevel=3)
     feed = trainer._feed(x, y, w)
     meter = Meter(trainer.criterion, model.compiled.make_metrics())
     loss, built = trainer._step_rows(feed, None, 0, n)

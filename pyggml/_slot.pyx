@@ -14,6 +14,8 @@ cimport numpy as cnp
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Tensor
 
+from pyggml._arrays import as_real_array
+
 cnp.import_array()
 
 cdef tuple _kinds = ("dense", "index", "classes", "weight")
@@ -99,7 +101,7 @@ cdef class Slot:
         """
         cdef Rows rows
         cdef tuple shape
-        array = np.asarray(value) if not isinstance(value, np.ndarray) else value
+        array = as_real_array(value, self.name)
         if array.ndim == 0:
             raise ValueError(f"{self.name} must have shape {self._accepted()}, got a scalar")
         rows = Rows(array, self.name)

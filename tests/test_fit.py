@@ -234,6 +234,44 @@ def test_class_weights_that_do_not_fit_are_refused(table, message):
         classifier().fit(x, np.arange(12) % 3, class_weight=table, verbose=0)
 
 
+@pytest.mark.parametrize("row", [[1, 1, 0], [0, 0, 0]])
+def test_class_weight_needs_exactly_one_label_a_row(row):
+    x, _ = data(4)
+    y = np.array([[1, 0, 0], [0, 1, 0], row, [0, 0, 1]], float)
+    model = classifier("binary_crossentropy")
+    before = weights(model)
+    with pytest.raises(ValueError, match="class_weight needs one label a row, y has .* in row 2"):
+        model.fit(x, y, class_weight={0: 1, 1: 2, 2: 3}, verbose=0)
+    assert weights(model) == before
+    soft = np.array([[0.8, 0.1, 0.1], [0.2, 0.3, 0.5], [0.1, 0.9, 0], [0.4, 0.3, 0.3]])
+    by_class, by_row = classifier("categorical_crossentropy"), classifier("categorical_crossentropy")
+    by_row.set_weights(by_class.get_weights())
+    assert by_class.train_on_batch(x, soft, class_weight={0: 1, 1: 2, 2: 3}) == (
+        by_row.train_on_batch(x, soft, np.array([1, 3, 2, 1])))
+
+
+@pytest.mark.parametrize("given", [np.ones(1), np.float64(2.0), np.ones((1, 1))])
+def test_class_weight_does_not_let_sample_weights_be_broadcast(given):
+    x, _ = data(12)
+    for method in ("fit", "train_on_batch"):
+        more = {"verbose": 0} if method == "fit" else {}
+        with pytest.raises(ValueError, match="sample_weight must have an entry for each"):
+            getattr(classifier(), method)(x, np.arange(12) % 3, sample_weight=given,
+                                          class_weight={0: 1, 1: 2, 2: 3}, **more)
+
+
+def test_class_weight_takes_labels_by_the_outputs_name():
+    x, y = data(12)[0], np.arange(12) % 3
+    found = []
+    for by_name in (False, True):
+        model = classifier()
+        name = model.output_names[0]
+        found.append(model.train_on_batch(
+            x, {name: y} if by_name else y, {name: y + 1.0} if by_name else y + 1.0,
+            {0: 1, 1: 2, 2: 3}))
+    assert found[0] == found[1]
+
+
 # ---- accumulation -----------------------------------------------------------------------------
 
 @pytest.mark.parametrize("n", [24, 20, 13])
@@ -369,6 +407,28 @@ def test_masked_arrays_with_masked_elements_are_refused():
     x, y = data(4)
     with pytest.raises(ValueError, match="masked array with 1 masked"):
         linear().fit(np.ma.masked_greater(x, np.sort(x.ravel())[-2]), y, verbose=0)
+
+
+def test_masked_arrays_are_refused_by_every_method_and_taken_without_a_mask():
+    x, y = data(4)
+    bad = np.ma.masked_greater(x, np.sort(x.ravel())[-2])
+    model = linear()
+    with pyggml.Trainer(model, 4, loss_mask=1) as trainer:
+        calls = [lambda a: model.predict(a), lambda a: model.evaluate(a, y),
+                 lambda a: model.train_on_batch(a, y), lambda a: trainer.step(a, y),
+                 lambda a: trainer.eval(a, y), lambda a: trainer.predict(a),
+                 lambda a: trainer.step_many(a, y, [[0, 1, 2, 3]]),
+                 lambda a: trainer.calibrate_bn(a)]
+        for call in calls:
+            with pytest.raises(ValueError, match="x is a masked array with 1 masked"):
+                call(bad)
+            call(np.ma.array(x))
+        steps = trainer.n_steps
+        with pytest.raises(ValueError, match="y is a masked array"):
+            trainer.step(x, np.ma.masked_greater(y, np.sort(y.ravel())[0]))
+        with pytest.raises(ValueError, match="sample_weight is a masked array"):
+            trainer.step(x, y, np.ma.masked_equal([1.0, 2, 3, 4], 3))
+        assert trainer.n_steps == steps
 
 
 def test_two_inputs_and_two_outputs_by_list_and_by_dict():
