@@ -30,6 +30,7 @@ cdef class Engine:
     cdef readonly int64_t batch_size
     cdef readonly int64_t nbatch_logical
     cdef readonly double weight_decay
+    cdef double decay_seen
     cdef int64_t steps
     cdef int64_t updates
     cdef int64_t window_rows
@@ -40,6 +41,7 @@ cdef class Engine:
     cdef int alive(self) except -1
     cdef TrainGraph train_graph(self, int64_t rows, str use)
     cdef TrainGraph main_graph(self)
+    cdef int follow_decay(self) except -1
     cdef int set_params(self) except -1
     cdef float run(self, TrainGraph g, int64_t rows) except? -1
     cdef int run_many(self, TrainGraph g, Feed feed, const int64_t[:, ::1] index,

@@ -47,7 +47,8 @@ cdef class Engine:
         self.program = model.program
         self.names = model.weight_names
         self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)
-        self.weight_decay = (self.optimizer.weight_decay if weight_decay is None
+        self.decay_seen = self.optimizer.weight_decay
+        self.weight_decay = (self.decay_seen if weight_decay is None
                              else _within(weight_decay, "weight_decay", 0, 1))
         self.graphs = OrderedDict()
         self._configure(batch_size, nbatch_logical, mask)
@@ -153,8 +154,17 @@ cdef class Engine:
 
     # -- steps ---------------------------------------------------------------------------
 
+    cdef int follow_decay(self) except -1:
+        """Take over another weight decay that the optimizer was given."""
+        cdef double given = self.optimizer.weight_decay
+        if given != self.decay_seen:
+            self.weight_decay = _within(given, "weight_decay", 0, 1)
+            self.decay_seen = given
+        return 0
+
     cdef int set_params(self) except -1:
         t = self.updates + 1
+        self.follow_decay()
         self.optimizer.follow_schedule(self.updates)
         _write(self.optimizer.params(self.weight_decay, t), self.params.decayed.data)
         if self.weight_decay != 0:
@@ -332,6 +342,7 @@ cdef class Engine:
     cdef int _fill_table(self, float * table, int64_t n) except -1:
         """Write what the next n updates read: with decay and without, in turn."""
         cdef int64_t i
+        self.follow_decay()
         for i in range(n):
             t = self.updates + 1 + i
             self.optimizer.follow_schedule(self.updates + i)
@@ -574,7 +585,7 @@ cdef class Engine:
                     (<Variable>v).zero()
             self.optimizer.learning_rate = rate
             self.optimizer.weight_decay = state["optimizer"].weight_decay
-            self.weight_decay = decay
+            self.weight_decay, self.decay_seen = decay, self.optimizer.weight_decay
             self.steps, self.updates, self.window_rows, self.seed = counters
             self.warned = state["warned"]
             if schedule is not None:

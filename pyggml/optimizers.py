@@ -81,6 +81,13 @@ class Optimizer:
 
     rule = ""
     n_slots = 0
+    _shaping: tuple[str, ...] = ("decay_biases",)  # what decides which state there is, and what it is read by
+
+    def __setattr__(self, name, value):
+        if name in self._shaping and bool(vars(self).get(name, value)) != bool(value):
+            raise ValueError(f"{name} cannot be changed from {vars(self)[name]} to {value}: the "
+                             "state of a training depends on it; compile with a new optimizer")
+        super().__setattr__(name, value)
 
     def __init__(self, learning_rate=1e-3, weight_decay=0.0, clipnorm=None, clipvalue=None,
                  global_clipnorm=None, decay_biases=True) -> None:
@@ -263,6 +270,8 @@ class SGD(Optimizer):
     1
     """
 
+    _shaping = ("decay_biases", "momentum")
+
     def __init__(self, learning_rate=1e-3, momentum=0.0, nesterov=False, weight_decay=0.0,
                  **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
@@ -314,6 +323,7 @@ class RMSprop(Optimizer):
     """
 
     rule = "rmsprop"
+    _shaping = ("decay_biases", "momentum", "centered")
 
     def __init__(self, learning_rate=1e-3, rho=0.9, momentum=0.0, epsilon=1e-7, centered=False,
                  weight_decay=0.0, **kwargs) -> None:
