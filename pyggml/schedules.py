@@ -37,6 +37,8 @@ def _positive(value, name):
 class _RateSetter(Callback):
     """Sets the optimizer's rate at the beginning of every epoch or step."""
 
+    reads_model = False
+
     def __init__(self, by) -> None:
         super().__init__()
         if by not in ("epoch", "step"):
@@ -103,7 +105,9 @@ class Schedule(_RateSetter):
     Attributes
     ----------
     base : float or None
-        The initial rate; kept from one ``fit`` to the next.
+        The initial rate. One that an optimizer gave is kept from one ``fit`` to the next, and
+        given up where training begins with another optimizer: of another model, or after
+        ``compile``.
 
     Examples
     --------
@@ -121,6 +125,7 @@ class Schedule(_RateSetter):
             None if initial_learning_rate is None
             else _rate(initial_learning_rate, "initial_learning_rate"))
         self.base = self.initial_learning_rate
+        self._giver = None  # the optimizer whose rate the base is
         self._period = None
 
     def rate_at(self, number, base, period):
@@ -140,12 +145,15 @@ class Schedule(_RateSetter):
     def on_train_begin(self, logs=None):
         super().on_train_begin(logs)
         first = self.params.get("initial_epoch", 0)
+        optimizer = self.model.optimizer
+        if self._giver is not None and self._giver is not optimizer and not first:
+            self.base = None
         if self.base is None:
             if first:
                 raise ValueError(
                     f"{type(self).__name__} does not know the rate that training began with before "
                     f"epoch {first}: give initial_learning_rate, or restore its state")
-            self.base = self.model.optimizer.learning_rate
+            self.base, self._giver = optimizer.learning_rate, optimizer
         epochs, steps = self.params.get("epochs"), self.params.get("steps")
         self._period = epochs
         if self.by == "step":
@@ -194,7 +202,7 @@ class Schedule(_RateSetter):
         state : dict
             What :meth:`get_state` returned.
         """
-        self.base = state["base"]
+        self.base, self._giver = state["base"], None
         self._period = state["period"]
         self._steps = state["steps"]
 
@@ -281,6 +289,8 @@ class CosineDecay(Schedule):
     warmup : int
         The rate first rises in so many equal parts from ``warmup_start`` to the base.
     warmup_start : float
+        The rate of the first step, or by epoch of the whole first epoch, which at 0 trains
+        nothing.
     restarts : bool
         Whether the cosine begins anew at its end; else the rate stays at ``eta_min``.
     t_mult : float
