@@ -507,7 +507,7 @@ cdef class Trainer(Engine):
 
     @property
     def lr(self):
-        """The learning rate of the next update."""
+        """The learning rate of the next update; where a schedule gives it, of the last one."""
         self.alive()
         return self.optimizer.learning_rate
 

@@ -42,7 +42,8 @@ class EarlyStopping(Monitor):
         Whether the model gets the weights of the best epoch, however training ends: by patience,
         at the last epoch, by another callback, by an exception.
     baseline : float, optional
-        Only values better than it are improvements.
+        Only values better than it make the wait begin anew. The best epoch is the best there was,
+        whether or not it came so far.
     start_from_epoch : int
         Epochs before the one of this number, counted from 0, are not looked at.
     verbose : int
@@ -79,14 +80,21 @@ class EarlyStopping(Monitor):
         self.patience = count(patience, "patience")
         self.restore_best_weights = bool(restore_best_weights)
         self.baseline = None if baseline is None else float(baseline)
+        if self.baseline is not None and math.isnan(self.baseline):
+            raise ValueError("baseline must be a number, got nan")
         self.start_from_epoch = count(start_from_epoch, "start_from_epoch")
         self.verbose = verbose
         self.best_weights = None
         self._forget()
 
+    @property
+    def reads_model(self):
+        """Whether this takes the model's weights."""
+        return self.restore_best_weights
+
     def _forget(self):
         self.wait = 0
-        self.best = self.worst if self.baseline is None else self.baseline
+        self.best = self.worst
         self.best_epoch = None
         self.stopped_epoch = None
         self.best_weights = None
@@ -102,10 +110,11 @@ class EarlyStopping(Monitor):
         if self.improved(value, self.best):
             self.best = value
             self.best_epoch = epoch
-            self.wait = 0
             if self.restore_best_weights:
                 self.best_weights = self.model.get_weights()
-            return
+            if self.baseline is None or self.improved(value, self.baseline):
+                self.wait = 0
+                return
         self.wait += 1
         if self.wait >= self.patience:
             self.stopped_epoch = epoch
@@ -165,6 +174,8 @@ class ReduceLROnPlateau(Monitor):
     >>> callbacks.ReduceLROnPlateau(factor=0.2, patience=3).factor
     0.2
     """
+
+    reads_model = False
 
     def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
                  mode="auto", cooldown=0, verbose=0) -> None:
@@ -249,7 +260,7 @@ class ModelCheckpoint(Monitor):
     mode : {"auto", "min", "max"}
         As for :class:`EarlyStopping`.
     save_freq : "epoch" or int
-        When to save: an integer counts batches.
+        When to save: an integer counts batches, in whose logs there are no values of validation.
     initial_value_threshold : float, optional
         Only values better than it are saved.
     save : callable, optional
@@ -291,9 +302,12 @@ class ModelCheckpoint(Monitor):
         self.save = save
         self.best = (self.worst if initial_value_threshold is None
                      else float(initial_value_threshold))
+        if math.isnan(self.best):
+            raise ValueError("initial_value_threshold must be a number, got nan")
         self.last_path = None
         self._batches = 0
         self._epoch = 0
+        self._epochs = None
 
     def on_train_begin(self, logs=None):
         super().on_train_begin(logs)
@@ -322,9 +336,14 @@ class ModelCheckpoint(Monitor):
         if self.save_freq == "epoch":
             self._consider(epoch, logs)
 
+    def on_train_end(self, logs=None):
+        self._epochs = None
+
     def _consider(self, epoch, logs):
         if self.save_best_only:
             value = self.value(logs)
+            if value is None and self.save_freq != "epoch":
+                self._warn(f"{self.monitor} is not in the logs of batches")
             if value is None or not self.improved(value, self.best):
                 return
             self._write(epoch, logs)
@@ -339,6 +358,8 @@ class ModelCheckpoint(Monitor):
         except KeyError as error:
             raise ValueError(f"filepath names {error}, which is not in the logs; they have epoch, "
                              f"{', '.join(values)}") from None
+        if self.save_freq != "epoch" and self._epochs is not None:
+            self._epochs.setup.calibrate()
         if self.save is not None:
             self.save(self.model, path)
         elif self.save_weights_only:
@@ -394,6 +415,8 @@ class CSVLogger(Callback):
     ...     f.readline().strip()
     'epoch,loss'
     """
+
+    reads_model = False
 
     def __init__(self, filename, separator=",", append=False) -> None:
         super().__init__()
@@ -472,6 +495,8 @@ class TerminateOnNaN(Callback):
     False
     """
 
+    reads_model = False
+
     def __init__(self) -> None:
         super().__init__()
         self.stopped = False
@@ -498,6 +523,7 @@ class ProgbarLogger(Callback):
     True
     """
 
+    reads_model = False
     uses_batches = True
 
     def on_train_begin(self, logs=None):
@@ -559,6 +585,11 @@ class TensorBoard(Callback):
         self._writers: dict[str, Any] = {}
         self._step = 0
         _summary_writer()
+
+    @property
+    def reads_model(self):
+        """Whether this takes the model's weights."""
+        return self.histogram_freq > 0
 
     @property
     def uses_batches(self):

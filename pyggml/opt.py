@@ -124,7 +124,7 @@ def progress_bar(train, opt, dataset, result, ibatch, ibatch_max, t_start):
     ibatch, ibatch_max : int
         The batch done, and the last.
     t_start : float
-        When the epoch began, in microseconds.
+        When the epoch began, as ``time.perf_counter()`` told.
 
     Examples
     --------
