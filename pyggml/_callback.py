@@ -4,6 +4,8 @@ import math
 import warnings
 from typing import Any
 
+from pyggml.layers.base import number
+
 _lower_is_better = ("loss", "error", "mse", "mae", "rmse", "msle", "mape")
 _begin_hooks = ("on_train_batch_begin", "on_batch_begin")
 _end_hooks = ("on_train_batch_end", "on_batch_end")
@@ -452,7 +454,7 @@ class Monitor(Callback):
         if mode not in ("auto", "min", "max"):
             raise ValueError(f"mode must be 'auto', 'min' or 'max', got {mode!r}")
         self.monitor = monitor
-        self.min_delta = abs(float(min_delta))
+        self.min_delta = abs(number(min_delta, "min_delta"))
         if math.isnan(self.min_delta):
             raise ValueError("min_delta must be a number, got nan")
         if mode == "auto":

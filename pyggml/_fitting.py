@@ -15,7 +15,7 @@ from pyggml._random import generator as global_generator
 from pyggml._random import new_generator
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream, unpack
-from pyggml.layers.base import batch_rows, count, positive_int
+from pyggml.layers.base import batch_rows, count, positive_int, share
 from pyggml.training import (
     array_evaluation,
     batch_size_of,
@@ -272,8 +272,7 @@ def fit(model, x, y, **options):
     o.seed = None if o.seed is None else count(o.seed, "seed")
     if o.verbose not in ("auto", 0, 1, 2):
         raise ValueError(f"verbose must be 'auto', 0, 1 or 2, got {o.verbose!r}")
-    if not 0 <= o.validation_split < 1:
-        raise ValueError(f"validation_split must be in [0, 1), got {o.validation_split}")
+    o.validation_split = share(o.validation_split or 0.0, "validation_split")
     callbacks = CallbackList(o.callbacks)
 
     setup = Setup(model, o)

@@ -17,7 +17,7 @@ from pyggml._slot cimport Slot
 from pyggml._training cimport Application, TrainGraph
 from pyggml._variable cimport Variable
 
-from pyggml._arrays import check_index
+from pyggml._arrays import check_index, shape_of
 from pyggml._compiled import require_compiled
 from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
@@ -191,9 +191,10 @@ cdef class Trainer(Engine):
         cdef const int64_t[:, ::1] index
         if idx is None:
             raise ValueError("idx must be given")
-        if np.ndim(idx) != 2 or np.shape(idx)[1] != self.batch_size:
+        shape = shape_of(idx, "idx")
+        if len(shape) != 2 or shape[1] != self.batch_size:
             raise ValueError(f"idx must have shape (k, {self.batch_size}), with the batch size "
-                             f"last, got {np.shape(idx)}")
+                             f"last, got {shape}")
         with self.lock:
             self.alive()
             g = self.main_graph()

@@ -15,7 +15,8 @@ import numpy as np
 from pyggml._backup import BackupAndRestore
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
 from pyggml._progress import Display
-from pyggml.layers.base import count
+from pyggml.layers.base import count, number
+from pyggml.optimizers import _rate
 from pyggml.schedules import LearningRateScheduler
 
 __all__ = [
@@ -79,7 +80,7 @@ class EarlyStopping(Monitor):
         super().__init__(monitor, mode, min_delta)
         self.patience = count(patience, "patience")
         self.restore_best_weights = bool(restore_best_weights)
-        self.baseline = None if baseline is None else float(baseline)
+        self.baseline = None if baseline is None else number(baseline, "baseline")
         if self.baseline is not None and math.isnan(self.baseline):
             raise ValueError("baseline must be a number, got nan")
         self.start_from_epoch = count(start_from_epoch, "start_from_epoch")
@@ -180,13 +181,11 @@ class ReduceLROnPlateau(Monitor):
     def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
                  mode="auto", cooldown=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
-        self.factor = float(factor)
+        self.factor = number(factor, "factor")
         if not 0 < self.factor < 1:
             raise ValueError(f"factor must be in (0, 1), got {factor}")
         self.patience = count(patience, "patience")
-        self.min_lr = float(min_lr)
-        if not (math.isfinite(self.min_lr) and self.min_lr >= 0):
-            raise ValueError(f"min_lr must be finite and not negative, got {min_lr}")
+        self.min_lr = _rate(min_lr, "min_lr")
         self.cooldown = count(cooldown, "cooldown")
         self.verbose = verbose
         self._forget()
@@ -301,7 +300,7 @@ class ModelCheckpoint(Monitor):
         self.save_freq = save_freq
         self.save = save
         self.best = (self.worst if initial_value_threshold is None
-                     else float(initial_value_threshold))
+                     else number(initial_value_threshold, "initial_value_threshold"))
         if math.isnan(self.best):
             raise ValueError("initial_value_threshold must be a number, got nan")
         self.last_path = None

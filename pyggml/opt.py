@@ -19,7 +19,7 @@ from pyggml._opt_result import Result
 from pyggml._variable import Variable
 from pyggml.data import Stream, unpack
 from pyggml.history import History
-from pyggml.layers.base import assign_all, count, positive_int
+from pyggml.layers.base import assign_all, count, positive_int, share
 
 __all__ = [
     "LOSS_TYPES", "OPTIMIZERS", "Dataset", "Graph", "OptContext", "Result", "Variable",
@@ -333,8 +333,7 @@ def fit_opt_multi(inputs, outputs, dataset, loss_types="mse", loss_weights=None,
     if batch % dataset.ndata_shard:
         raise ValueError(f"the batch size {batch} must be a multiple of ndata_shard "
                          f"{dataset.ndata_shard}")
-    if not 0 <= val_split < 1:
-        raise ValueError(f"val_split must be in [0, 1), got {val_split}")
+    val_split = share(val_split, "val_split")
     split = int((1 - val_split) * (dataset.ndata // logical) + 1e-9) * logical
     if split == 0:
         raise ValueError(f"val_split={val_split} leaves no logical batch to train on")

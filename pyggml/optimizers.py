@@ -6,22 +6,18 @@ import math
 import numpy as np
 
 from pyggml._lookup import lookup
+from pyggml.layers.base import number
 
 
 def _rate(value, name):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        try:
-            value = float(value.__float__())
-        except (AttributeError, TypeError):
-            raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
-    value = float(value)
+    value = number(value, name)
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be finite and not negative, got {value}")
     return value
 
 
 def _within(value, name, low, high, open_high=False):
-    value = float(value)
+    value = number(value, name)
     if not (low <= value < high if open_high else low <= value <= high):
         raise ValueError(f"{name} must be in [{low}, {high}{')' if open_high else ']'}, "
                          f"got {value}")
@@ -81,7 +77,8 @@ class Optimizer:
 
     rule = ""
     n_slots = 0
-    _shaping: tuple[str, ...] = ("decay_biases",)  # what decides which state there is, and what it is read by
+    # What decides which state there is, and what it is read by.
+    _shaping: tuple[str, ...] = ("decay_biases",)
 
     def __setattr__(self, name, value):
         if name in self._shaping and bool(vars(self).get(name, value)) != bool(value):

@@ -12,7 +12,8 @@ import inspect
 import math
 
 from pyggml._callback import Callback
-from pyggml.layers.base import count, positive_int
+from pyggml.layers.base import count, number, positive_int
+from pyggml.optimizers import _rate
 
 __all__ = [
     "CosineDecay", "CyclicLR", "ExponentialDecay", "LearningRateScheduler", "OneCycle",
@@ -20,15 +21,8 @@ __all__ = [
 ]
 
 
-def _rate(value, name):
-    value = float(value)
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and not negative, got {value}")
-    return value
-
-
 def _positive(value, name):
-    value = float(value)
+    value = number(value, name)
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be finite and positive, got {value}")
     return value
@@ -314,7 +308,7 @@ class CosineDecay(Schedule):
         self.warmup = count(warmup, "warmup")
         self.warmup_start = _rate(warmup_start, "warmup_start")
         self.restarts = bool(restarts)
-        self.t_mult = float(t_mult)
+        self.t_mult = number(t_mult, "t_mult")
         if not (math.isfinite(self.t_mult) and self.t_mult >= 1):
             raise ValueError(f"t_mult must be at least 1, got {t_mult}")
         if self.restarts and t_max is None:
@@ -447,7 +441,7 @@ class OneCycle(Schedule):
         self.max_lr = _positive(max_lr, "max_lr")
         self.total_steps = None if total_steps is None else positive_int(total_steps,
                                                                          "total_steps")
-        self.pct_start = float(pct_start)
+        self.pct_start = number(pct_start, "pct_start")
         if not 0 < self.pct_start < 1:
             raise ValueError(f"pct_start must be in (0, 1), got {pct_start}")
         self.div_factor = _positive(div_factor, "div_factor")

@@ -279,7 +279,8 @@ def test_weights_of_rows_and_of_elements_are_measured_together():
     model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(3)])
     model.compile("sgd", "mse", ["mae"])
     y, by_element = rng.normal(size=(4, 3)), rng.random((2, 3))
-    found = model.evaluate(iter([(X[:2], y[:2], np.array([0.5, 2.0])), (X[2:4], y[2:], by_element)]))
+    by_row = np.array([0.5, 2.0])
+    found = model.evaluate(iter([(X[:2], y[:2], by_row), (X[2:4], y[2:], by_element)]))
     w = np.concatenate([np.repeat([[0.5], [2.0]], 3, axis=1), by_element])
     error = model.predict(X[:4]) - y
     assert found == pytest.approx([(w * error**2).mean(), (w * abs(error)).mean()], rel=1e-5)

@@ -240,11 +240,11 @@ def test_class_weight_needs_exactly_one_label_a_row(row):
     y = np.array([[1, 0, 0], [0, 1, 0], row, [0, 0, 1]], float)
     model = classifier("binary_crossentropy")
     before = weights(model)
-    with pytest.raises(ValueError, match="class_weight needs one label a row, y has .* in row 2"):
+    with pytest.raises(ValueError, match=r"class_weight needs one label a row, y has .* in row 2"):
         model.fit(x, y, class_weight={0: 1, 1: 2, 2: 3}, verbose=0)
     assert weights(model) == before
     soft = np.array([[0.8, 0.1, 0.1], [0.2, 0.3, 0.5], [0.1, 0.9, 0], [0.4, 0.3, 0.3]])
-    by_class, by_row = classifier("categorical_crossentropy"), classifier("categorical_crossentropy")
+    by_class, by_row = [classifier("categorical_crossentropy") for _ in range(2)]
     by_row.set_weights(by_class.get_weights())
     assert by_class.train_on_batch(x, soft, class_weight={0: 1, 1: 2, 2: 3}) == (
         by_row.train_on_batch(x, soft, np.array([1, 3, 2, 1])))
@@ -423,11 +423,17 @@ def test_masked_arrays_are_refused_by_every_method_and_taken_without_a_mask():
             with pytest.raises(ValueError, match="x is a masked array with 1 masked"):
                 call(bad)
             call(np.ma.array(x))
+            with pytest.raises(TypeError, match="x must be an array of real numbers"):
+                call([[1.0], [1.0, 2.0]])
         steps = trainer.n_steps
         with pytest.raises(ValueError, match="y is a masked array"):
             trainer.step(x, np.ma.masked_greater(y, np.sort(y.ravel())[0]))
         with pytest.raises(ValueError, match="sample_weight is a masked array"):
             trainer.step(x, y, np.ma.masked_equal([1.0, 2, 3, 4], 3))
+        with pytest.raises(TypeError, match="sample_weight must be an array of real numbers"):
+            model.fit(x, y, sample_weight=[[1.0], [1.0, 2.0]], verbose=0)
+        with pytest.raises(TypeError, match="idx must be an array"):
+            trainer.step_many(x, y, [[0, 1, 2, 3], [1, 2]])
         assert trainer.n_steps == steps
 
 

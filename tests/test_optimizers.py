@@ -389,3 +389,36 @@ def test_a_momentum_may_be_changed_to_another():
         w += v
         model.fit(np.ones((2, 1)), np.ones(2), verbose=0)
         assert model.get_weights()[0].item() == pytest.approx(w, rel=1e-6)
+
+
+@pytest.mark.parametrize(("make", "name"), [
+    (lambda v: optimizers.Adam(v), "learning_rate"),
+    (lambda v: optimizers.Adam(beta_1=v), "beta_1"),
+    (lambda v: optimizers.SGD(weight_decay=v), "weight_decay"),
+    (lambda v: optimizers.SGD(clipnorm=v), "clipnorm"),
+    (lambda v: pyggml.schedules.StepDecay(gamma=v), "gamma"),
+    (lambda v: pyggml.schedules.OneCycle(1.0, pct_start=v), "pct_start"),
+    (lambda v: pyggml.schedules.CosineDecay(t_mult=v), "t_mult"),
+    (lambda v: pyggml.schedules.StepDecay(initial_learning_rate=v), "initial_learning_rate"),
+    (lambda v: pyggml.callbacks.ReduceLROnPlateau(factor=v), "factor"),
+    (lambda v: pyggml.callbacks.ReduceLROnPlateau(min_lr=v), "min_lr"),
+    (lambda v: pyggml.callbacks.EarlyStopping(min_delta=v), "min_delta"),
+    (lambda v: pyggml.callbacks.EarlyStopping(baseline=v), "baseline"),
+    (lambda v: pyggml.losses.Huber(delta=v), "delta"),
+    (lambda v: pyggml.losses.CategoricalCrossentropy(label_smoothing=v), "label_smoothing"),
+    (lambda v: pyggml.metrics.Precision(threshold=v), "threshold"),
+    (lambda v: pyggml.metrics.BinaryAccuracy(threshold=v), "threshold"),
+    (lambda v: one_weight().fit([[1.0]] * 4, [1.0] * 4, validation_split=v), "validation_split"),
+    (lambda v: pyggml.Trainer(one_weight(), 1).update_target(one_weight(), v), "tau"),
+    (lambda v: one_weight(loss_weights=[v]), "loss_weights"),
+])
+@pytest.mark.parametrize("value", ["0.5", True, [0.1, 0.2]])
+def test_what_is_no_number_is_refused_by_name(make, name, value):
+    with pytest.raises(TypeError, match=f"{name} must be a number, got"):
+        make(value)
+
+
+def one_weight(**options):
+    model = pyggml.Sequential([pyggml.Input((1,)), pyggml.layers.Dense(1)])
+    model.compile("sgd", "mse", **options)
+    return model

@@ -4,7 +4,7 @@ import mmap
 
 import numpy as np
 
-from pyggml._arrays import as_real_array
+from pyggml._arrays import as_array
 
 # Bytes of memory maps that may be in memory before they are given back.
 _held = 256 << 20
@@ -95,17 +95,14 @@ def adapt(value, name):
     (2, 2)
     """
     if isinstance(value, np.ndarray):
-        return as_real_array(value, name) if np.ma.isMaskedArray(value) else value
+        return as_array(value, name) if np.ma.isMaskedArray(value) else value
     if hasattr(value, "to_numpy") and (hasattr(value, "dtypes") or hasattr(value, "dtype")):
         return _from_frame(value, name)
     if hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__") \
             and len(value.shape) and not hasattr(value, "__array_interface__") \
             and not hasattr(value, "__dlpack__"):
         return LazyArray(value, name)
-    try:
-        return np.asarray(value)
-    except ValueError as error:  # lists of unequal length
-        raise TypeError(f"{name} must be an array of real numbers: {error}") from None
+    return as_array(value, name)
 
 
 def _from_frame(value, name):
