@@ -8,7 +8,7 @@ import pytest
 from child import run_child
 
 import pyggml
-from pyggml import callbacks, ops, opt
+from pyggml import callbacks, ops, opt, schedules
 
 
 @pytest.fixture(autouse=True)
@@ -337,10 +337,43 @@ def test_fit_opt_gen_equals_steps_by_hand():
     assert variable.numpy().tobytes() == expected.numpy().tobytes()
     assert list(history.history) == ["loss", "val_loss"]
     x, y, _ = graph_of()
-    assert opt.fit_opt_gen(x, y, iter(batches), nepoch=3, silent=True).epoch == [0]
+    with pytest.warns(RuntimeWarning, match="generator gave no batch in epoch 1"):
+        assert opt.fit_opt_gen(x, y, iter(batches), nepoch=3, silent=True).epoch == [0]
+    x, y, _ = graph_of()
+    with pytest.warns(RuntimeWarning, match="gave 2 batches in epoch 0, but steps_per_epoch is 5"):
+        opt.fit_opt_gen(x, y, batches, steps_per_epoch=5, silent=True)
+    x, y, _ = graph_of()
+    with pytest.warns(RuntimeWarning, match="validation_generator gave no batch"):
+        history = opt.fit_opt_gen(x, y, batches, nepoch=2, silent=True,
+                                  validation_generator=iter(batches))
+    assert [len(history.history[name]) for name in ("loss", "val_loss")] == [2, 1]
     x, y, _ = graph_of()
     with pytest.raises(ValueError, match="before its first batch"):
         opt.fit_opt_gen(x, y, lambda: None, silent=True)
+
+
+@pytest.mark.parametrize("source", ["data set", "generator"])
+def test_schedules_by_step_set_the_rate_of_every_step(source):
+    data, seen = dataset(32), []
+    x, y, variable = graph_of()
+    look = callbacks.LambdaCallback(on_train_batch_end=lambda i, logs: seen.append((i, logs)))
+    schedule = schedules.ExponentialDecay(0.5, initial_learning_rate=0.1, by="step")
+    given = [data.get_batch(8, i)[:2] for i in range(4)]
+    if source == "generator":
+        opt.fit_opt_gen(x, y, given, "mse", "sgd", 2, silent=True, callbacks=[schedule, look])
+    else:
+        opt.fit_opt(x, y, data, "mse", "sgd", 2, shuffle=False, silent=True,
+                    callbacks=[schedule, look])
+    w = np.zeros((3, 2))
+    for epoch in range(2):
+        losses = []
+        for i, (a, b) in enumerate(given):
+            error = np.float64(a) @ w - b
+            losses.append((error**2).mean())
+            w -= 0.1 * 0.5 ** (4 * epoch + i) * 2 * np.float64(a).T @ error / error.size
+            step, logs = seen[4 * epoch + i]
+            assert step == i and logs["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert variable.numpy() == pytest.approx(w, rel=1e-4, abs=1e-6)
 
 
 def test_fit_opt_multi_and_fit_multi():
