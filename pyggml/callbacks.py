@@ -15,7 +15,7 @@ import numpy as np
 from pyggml._backup import BackupAndRestore
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
 from pyggml._progress import Display
-from pyggml.layers.base import count, number
+from pyggml.layers.base import count, number, positive_int
 from pyggml.optimizers import _rate
 from pyggml.schedules import LearningRateScheduler
 
@@ -392,7 +392,8 @@ class CSVLogger(Callback):
     filename : str or path-like
     separator : str
     append : bool
-        Whether to go on in a file that exists: a header is written only into an empty one.
+        Whether to go on in a file that exists: a header is written only into an empty one. What
+        the header of another file lacks is left out, with a warning.
 
     Notes
     -----
@@ -446,6 +447,11 @@ class CSVLogger(Callback):
         if self._columns is None and self._file.tell():
             with open(self.filename, newline="") as f:
                 self._columns = next(csv.reader(f, delimiter=self.separator))
+            names = dict.fromkeys([*(logs or {}), *self.params.get("metrics", ())])
+            lacking = [name for name in names if name not in self._columns]
+            if lacking:
+                warnings.warn(f"{self.filename} has no column for {', '.join(lacking)}, which are "
+                              "left out", RuntimeWarning, stacklevel=4)
         row = {"epoch": epoch} | dict(logs or {})
         writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
         if self._columns is None:
@@ -579,7 +585,7 @@ class TensorBoard(Callback):
         self.log_dir = os.fspath(log_dir)
         self.histogram_freq = count(histogram_freq, "histogram_freq")
         if update_freq != "epoch":
-            update_freq = count(update_freq, "update_freq")
+            update_freq = positive_int(update_freq, "update_freq")
         self.update_freq = update_freq
         self._writers: dict[str, Any] = {}
         self._step = 0
@@ -602,7 +608,7 @@ class TensorBoard(Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
-        if self.update_freq != "epoch" and self._step % max(1, self.update_freq) == 0:
+        if self.update_freq != "epoch" and self._step % self.update_freq == 0:
             for name, value in (logs or {}).items():
                 self._writer("train").add_scalar(f"batch_{name}", value, self._step)
 

@@ -326,6 +326,16 @@ def test_csv_logger_writes_appends_and_leaves_out(tmp_path):
     assert float(rows[3]["loss"]) == model.history.history["loss"][1]
 
 
+def test_csv_logger_says_what_the_header_of_an_older_file_lacks(tmp_path):
+    path = tmp_path / "log.csv"
+    model_of().fit(X, Y, verbose=0, callbacks=[callbacks.CSVLogger(path)])
+    with pytest.warns(RuntimeWarning, match="has no column for mae, val_loss, val_mae") as caught:
+        model_of(metrics=["mae"]).fit(X, Y, epochs=2, verbose=0, validation_data=(X, Y),
+                                      callbacks=[callbacks.CSVLogger(path, append=True)])
+    assert len(caught) == 1
+    assert [len(line.split(",")) for line in path.read_text().splitlines()] == [2] * 4
+
+
 def test_csv_logger_closes_its_file_after_an_error(tmp_path):
     logger = callbacks.CSVLogger(tmp_path / "log.csv")
     fail = callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: 1 / 0)

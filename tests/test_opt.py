@@ -195,6 +195,15 @@ def test_labels_of_several_outputs_in_one_array(offsets):
     assert context.step(X, np.hstack(both)) == expected.step(X, [LABELS, ONE_HOT])
 
 
+def test_columns_of_labels_that_no_output_takes_are_refused():
+    context, _, _ = two_heads()
+    with pytest.raises(ValueError, match="labels have 5 columns, but the outputs take 4"):
+        context.step(X, np.hstack([LABELS, ONE_HOT, LABELS[:, :1]]))
+    chosen, _, _ = two_heads(label_offsets=[3, 0])
+    given = np.hstack([ONE_HOT, np.full((8, 1), 9.0), LABELS])
+    assert chosen.step(X, given) == context.step(X, [LABELS, ONE_HOT])
+
+
 # ---- results ----------------------------------------------------------------------------------
 
 def test_results_have_ggmls_means_and_uncertainties():
