@@ -127,18 +127,18 @@ cdef class Engine:
         g = self.graphs.get(key)
         if g is not None and not g.exhausted():
             self.graphs.move_to_end(key)
+            self._prepare_application(g, use)
             return g
         gradients = None
         if use == "accumulate":
             if self.gradients_sum is None:
                 self.gradients_sum = like(self.trained)
             gradients = self.gradients_sum
-            if self.application is None:  # not when a window ends and memory may be short
-                self._make_application()
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
                        clip, self.slots, self.params, gradients, self.mode)
+        self._prepare_application(g, use)
         self.graphs[key] = g
         self.graphs.move_to_end(key)
         while len(self.graphs) > 4:
@@ -366,7 +366,7 @@ cdef class Engine:
         if self.window_rows == 0:
             return 0
         if self.application is None:
-            self._make_application()
+            self.train_graph(self.batch_size, "accumulate")
         self.set_params()
         self.application.apply(<double>self.batch_size / self.window_rows,
                                self.optimizer.clipping)
@@ -374,9 +374,16 @@ cdef class Engine:
         self.updates += 1
         return 0
 
-    def _make_application(self):
-        self.application = Application(self.trained, self.gradients_sum, self.optimizer.rule,
-                                       self.slots, self.params)
+    cdef int _prepare_application(self, TrainGraph g, str use) except -1:
+        """Make what a window's end needs, not only then: memory may be short.
+
+        What the loss does not depend on is not moved, nor decayed, just as in a single step.
+        """
+        if use == "accumulate" and self.application is None:
+            self.application = Application(
+                [v for v in self.trained if v in g.reached], self.gradients_sum,
+                self.optimizer.rule, self.slots, self.params)
+        return 0
 
     cdef int forget_window(self) except -1:
         """Begin the window anew: a computation that failed left part of a gradient in it."""

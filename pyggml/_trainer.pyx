@@ -293,7 +293,8 @@ cdef class Trainer(Engine):
         ----------
         gradients : dict of str to array_like
             One for every trainable weight, by name and shape as :meth:`gradients` returns them:
-            averaged over workers, or computed elsewhere. The optimizer clips them as its own.
+            averaged over workers, or computed elsewhere. The optimizer clips them as its own, and
+            decays weights whose gradient is 0 too.
 
         Raises
         ------
