@@ -81,6 +81,10 @@ cdef class Engine:
         if logical % batch_size:
             raise ValueError(f"nbatch_logical must be a multiple of batch_size, got {logical} and "
                              f"{batch_size}")
+        if self.window_rows and batch_size != self.batch_size:
+            raise RuntimeError(f"{self.window_rows} of {self.nbatch_logical} rows of a window wait "
+                               f"for their update: batches of {batch_size} rows instead of "
+                               f"{self.batch_size} cannot come between")
         self.main = None
         if self.criterion is None or self.criterion.mask != mask:
             self.criterion = self.compiled.compiled.masked(mask)

@@ -92,6 +92,7 @@ class Epochs:
             meter.reset()
         self.display.begin(epoch)
         self._begin_batches()
+        self.setup.hold_on()
         if callbacks.begin_hooks or callbacks.end_hooks or not self.batches.keep:
             self._step_by_step()
         else:
@@ -158,11 +159,13 @@ class Epochs:
                     break
                 if begin:
                     callbacks.on_train_batch_begin(self.step)
+                    self.setup.hold_on()
                 loss, built = self.trainer._step_rows(*batch)
                 meter.add(loss, built, *batch, keep)
                 if end:
                     callbacks.on_train_batch_end(
                         self.step, meter.logs() if callbacks.reads_logs else meter.shown())
+                    self.setup.hold_on()
                 self._stepped(1)
 
     def _stepped(self, n):

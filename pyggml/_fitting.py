@@ -186,6 +186,16 @@ class Setup:
         if self.o.seed is not None:
             self.trainer._reseed(self.o.seed)
 
+    def hold_on(self):
+        """Let the trainer be as it was made: a callback may have trained with other batches."""
+        o, trainer = self.o, self.trainer
+        if self.model.compiled.trainer is not trainer:
+            raise RuntimeError("the model was compiled anew while fit ran: its new optimizer and "
+                               "losses count from the next fit on")
+        if (trainer.batch_size != o.batch_size or trainer.criterion.mask != self.mask
+                or trainer.nbatch_logical != (o.nbatch_logical or o.batch_size)):
+            trainer._configure(o.batch_size, o.nbatch_logical, self.mask)
+
     # -- batch normalisation -------------------------------------------------------------
 
     def calibrate(self, generator=None):

@@ -285,6 +285,44 @@ def test_windows_equal_large_batches_to_the_last_short_one(n):
     assert windows.compiled.trainer.n_updates == large.compiled.trainer.n_updates
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("hook", ["on_epoch_end", "on_train_batch_end"])
+def test_a_callback_that_trains_on_other_batches_leaves_those_of_fit_as_they_are(hook, weighted):
+    x, y = data(12)
+    more = (np.full(3, 0.5),) if weighted else ()
+    model = linear()
+    by_hand = model.copy()
+    model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0, callbacks=[
+        callbacks.LambdaCallback(**{hook: lambda n, logs: model.train_on_batch(
+            x[:3], y[:3], *more)})])
+    for _ in range(2):
+        for start in (0, 4, 8):
+            by_hand.train_on_batch(x[start:start + 4], y[start:start + 4])
+            if start == 8 or hook == "on_train_batch_end":
+                by_hand.train_on_batch(x[:3], y[:3], *more)
+    assert weights(model) == weights(by_hand)
+
+
+@pytest.mark.parametrize("hook", ["on_epoch_end", "on_train_batch_end"])
+def test_a_callback_that_compiles_the_model_is_told_that_fit_cannot_follow(hook):
+    x, y = data(12)
+    model = linear()
+    with pytest.raises(RuntimeError, match="the model was compiled anew while fit ran"):
+        model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[callbacks.LambdaCallback(
+            **{hook: lambda n, logs: model.compile("adam", "mse")})])
+    model.fit(x, y, verbose=0)
+
+
+def test_other_batches_cannot_come_between_those_of_a_window():
+    x, y = data(12)
+    model = linear()
+    with pytest.raises(RuntimeError, match="4 of 8 rows of a window wait for their update"):
+        model.fit(x, y, batch_size=4, nbatch_logical=8, verbose=0, callbacks=[
+            callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: model.train_on_batch(
+                x[:3], y[:3]))])
+    model.train_on_batch(x[:3], y[:3])  # the window is gone
+
+
 def test_a_window_that_an_error_left_open_is_forgotten():
     x, y = data(12)
 
