@@ -139,8 +139,9 @@ context.step(x, x)
 @needs_fork
 def test_batches_prepared_by_threads_end_with_an_error_in_a_forked_child():
     assert run_child("""
-        import os, signal
+        import os, signal, warnings
         from pyggml._prefetch import Prefetcher
+        warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)  # Python 3.12 advises so
         made = Prefetcher(iter([lambda i=i: i for i in range(100)]), 2)
         assert next(made) == 0
         pid = os.fork()
