@@ -6,6 +6,7 @@ from pyggml import _loss_kernels, losses, ops
 from pyggml._graph import Tensor
 from pyggml._program import split
 from pyggml._slot import Slot
+from pyggml.layers.base import number
 
 
 class Built:
@@ -194,7 +195,7 @@ def make(loss, loss_weights, output_names, output_shapes):
     found = [losses.get(item) for item in per_output(loss, output_names, "loss")]
     factors = []
     for value in per_output(loss_weights, output_names, "loss_weights", 1.0):
-        value = float(value)
+        value = number(value, "loss_weights")
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"loss_weights must be finite and not negative, got {value}")
         factors.append(value)

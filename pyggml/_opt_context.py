@@ -186,6 +186,8 @@ class OptContext(OptCore):
                 raise ValueError("only loss_type 'weighted_mse' takes weights")
             given = weights if isinstance(weights, (list, tuple)) and len(weighted) > 1 \
                 else [weights] * len(weighted)
+            if len(given) != len(weighted):
+                raise ValueError(f"weights must be {len(weighted)} arrays, got {len(given)}")
             spread = []
             for head, value in zip(weighted, given, strict=True):
                 value = np.asarray(value)
@@ -213,6 +215,9 @@ class OptContext(OptCore):
                                  f"columns {first} to {first + width}")
             found.append(labels[:, first:first + width])
             at = first + width
+        if self.offsets is None and at != labels.shape[1]:
+            raise ValueError(f"labels have {labels.shape[1]} columns, but the outputs take {at}; "
+                             "give label_offsets if others are to be left out")
         return found
 
     def step(self, x, labels=None, weights=None, result=None):

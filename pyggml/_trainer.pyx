@@ -17,7 +17,7 @@ from pyggml._slot cimport Slot
 from pyggml._training cimport Application, TrainGraph
 from pyggml._variable cimport Variable
 
-from pyggml._arrays import check_index
+from pyggml._arrays import check_index, shape_of
 from pyggml._compiled import require_compiled
 from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
@@ -198,9 +198,10 @@ cdef class Trainer(Engine):
         cdef const int64_t[:, ::1] index
         if idx is None:
             raise ValueError("idx must be given")
-        if np.ndim(idx) != 2 or np.shape(idx)[1] != self.batch_size:
+        shape = shape_of(idx, "idx")
+        if len(shape) != 2 or shape[1] != self.batch_size:
             raise ValueError(f"idx must have shape (k, {self.batch_size}), with the batch size "
-                             f"last, got {np.shape(idx)}")
+                             f"last, got {shape}")
         with self.lock:
             self.alive()
             g = self.main_graph()
@@ -299,7 +300,8 @@ cdef class Trainer(Engine):
         ----------
         gradients : dict of str to array_like
             One for every trainable weight, by name and shape as :meth:`gradients` returns them:
-            averaged over workers, or computed elsewhere. The optimizer clips them as its own.
+            averaged over workers, or computed elsewhere. The optimizer clips them as its own, and
+            decays weights whose gradient is 0 too.
 
         Raises
         ------
@@ -514,7 +516,7 @@ cdef class Trainer(Engine):
 
     @property
     def lr(self):
-        """The learning rate of the next update."""
+        """The learning rate of the next update; where a schedule gives it, of the last one."""
         self.alive()
         return self.optimizer.learning_rate
 

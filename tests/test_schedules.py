@@ -131,6 +131,26 @@ def test_every_optimizer_follows(name):
     assert model.optimizer.learning_rate == pytest.approx(1e-3 * 0.25)
 
 
+def test_a_schedule_begins_with_the_rate_of_the_optimizer_it_is_used_on():
+    schedule = schedules.StepDecay(1, 0.5)
+
+    def seen(model, **options):
+        history = model.fit(X, Y, epochs=2, verbose=0, callbacks=[schedule], **options)
+        return history.history["learning_rate"]
+
+    first, second = model_of(optimizers.SGD(0.1)), model_of(optimizers.SGD(0.01))
+    assert seen(first) == pytest.approx([0.1, 0.05])
+    assert seen(first, initial_epoch=2) == pytest.approx([0.025, 0.0125])
+    assert seen(second) == pytest.approx([0.01, 0.005])
+    second.compile(optimizers.SGD(0.4), "mse")
+    assert seen(second) == pytest.approx([0.4, 0.2])
+    resumed = schedules.StepDecay(1, 0.5)  # in another process, with an optimizer made anew
+    resumed.set_state(schedule.get_state())
+    history = model_of(optimizers.SGD(0.3)).fit(X, Y, epochs=1, initial_epoch=2, verbose=0,
+                                                callbacks=[resumed])
+    assert history.history["learning_rate"] == pytest.approx([0.1])
+
+
 def test_by_step_in_a_run():
     seen = []
     model = model_of()

@@ -402,11 +402,19 @@ def _int64(value, name):
     return value
 
 
+def number(value, name):
+    """Return value as a float, or raise TypeError that names it."""
+    try:
+        if isinstance(value, (bool, str, bytes)):
+            raise TypeError
+        return float(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a number, got {value!r}") from None
+
+
 def share(value, name):
     """Return value as a float in [0, 1), or raise TypeError or ValueError that names it."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    value = float(value)
+    value = number(value, name)
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), got {value}")
     return value

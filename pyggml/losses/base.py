@@ -3,6 +3,7 @@
 import math
 
 from pyggml import ops
+from pyggml.layers.base import number
 
 # Probabilities are kept this far from 0 and 1 before their logarithm is taken, as in Keras.
 EPSILON = 1e-7
@@ -142,7 +143,7 @@ class FunctionLoss(Loss):
 
 def share(value, name):
     """Return value as a float in [0, 1], or raise ValueError that names it."""
-    value = float(value)
+    value = number(value, name)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
     return value

@@ -3,6 +3,7 @@
 import math
 
 from pyggml import ops
+from pyggml.layers.base import number
 from pyggml.losses.base import EPSILON, Loss, at_least
 
 
@@ -58,7 +59,7 @@ class Huber(Loss):
     name = "huber"
 
     def __init__(self, delta=1.0) -> None:
-        self.delta = float(delta)
+        self.delta = number(delta, "delta")
         if not 0 < self.delta < math.inf:
             raise ValueError(f"delta must be positive and finite, got {delta}")
 
