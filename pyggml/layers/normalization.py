@@ -255,6 +255,14 @@ class _RowNormalization(Layer):
     def _weight_shape(self, shape):
         return tuple(shape[a] for a in self._resolve(shape))
 
+    def _check_sizes(self, shape):
+        """Refuse a shape that the weights do not fit: kernels read as many elements of them."""
+        found = self._weight_shape(shape)
+        for variable, _ in self._own:
+            if variable.shape != found:
+                raise ValueError(f"layer {self.name!r} was built for {variable.shape} along axis "
+                                 f"{self.axis}, got shape {tuple(shape)}")
+
     def _over_rows(self, x, function):
         axes = self._resolve(x.shape)
         n = len(x.shape)
@@ -278,7 +286,7 @@ class _RowNormalization(Layer):
                                axes=tuple(range(len(shape))))
 
     def compute_output_shape(self, input_shape):
-        self._resolve(input_shape)
+        self._check_sizes(input_shape)
         return tuple(input_shape)
 
     def get_config(self):
@@ -335,6 +343,7 @@ class LayerNormalization(_RowNormalization):
             self.beta = self._weight("beta", shape, self.beta_initializer, self.beta_regularizer)
 
     def call(self, x):
+        self._check_sizes(x.shape)
         if _over_last(self._resolve(x.shape), x) and (self.scale or not self.center):
             out = _fused.layer_norm(x, x.graph.weight(self.gamma) if self.scale else None,
                                     x.graph.weight(self.beta) if self.center else None,
@@ -404,6 +413,7 @@ class RMSNormalization(_RowNormalization):
                                   self.scale_initializer, self.scale_regularizer)
 
     def call(self, x):
+        self._check_sizes(x.shape)
         if _over_last(self._resolve(x.shape), x):
             out = _fused.layer_norm(x, x.graph.weight(self.scale), None, self.epsilon, True)
             if out is not None:
