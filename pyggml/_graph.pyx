@@ -231,13 +231,15 @@ cdef class Graph:
         if t.requires_grad:
             _ggml.ggml_set_param(ptr)
             self.variables.append(bound)
-            if variable.regularizer is not None:
-                penalty = variable.regularizer(t)
-                if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
-                    raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
-                                    f"of one element, got {penalty!r}")
-                self.penalties.append(penalty)
         self.aliases[variable] = t
+        if t.requires_grad and variable.regularizer is not None:
+            penalty = variable.regularizer(
+                t if getattr(variable.regularizer, "any_order", False)
+                else _tensor(variable, t))
+            if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
+                raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
+                                f"of one element, got {penalty!r}")
+            self.penalties.append(penalty)
         return t
 
     cpdef Tensor input(self, shape, str dtype="float32", str name="input"):

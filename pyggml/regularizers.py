@@ -33,6 +33,11 @@ class Regularizer:
     def __init__(self, l1=0.0, l2=0.0) -> None:
         self.l1, self.l2 = _factor(l1, "l1"), _factor(l2, "l2")
 
+    @property
+    def any_order(self):
+        """Whether the order of the elements does not matter, so that none has to be made."""
+        return type(self).__call__ is Regularizer.__call__
+
     def __call__(self, w):
         """Return the penalty of a weight.
 
@@ -136,7 +141,8 @@ def get(identifier):
     Parameters
     ----------
     identifier : {"l1", "l2", "l1_l2"}, Regularizer, callable or None
-        A callable takes a weight as a tensor and returns a tensor of shape (1,).
+        A callable takes a weight as a tensor, in the shape that ``get_weights`` gives, and
+        returns a tensor of shape (1,).
 
     Returns
     -------

@@ -160,6 +160,29 @@ def test_penalties_are_added_to_loss_and_gradient(given, l1, l2):
     np.testing.assert_allclose(apart / size, slope, rtol=1e-3, atol=1e-5)
 
 
+class ColumnNorms(regularizers.Regularizer):
+    def __call__(self, w):
+        return ops.affine(ops.sum(ops.sqrt(ops.sum(ops.square(w), 0))), self.l2)
+
+
+@pytest.mark.parametrize("given", [
+    ColumnNorms(l2=0.5), lambda w: ops.affine(ops.sum(ops.sqrt(ops.sum(ops.square(w), 0))), 0.5)])
+def test_a_penalty_sees_a_weight_in_the_shape_that_users_see(given):
+    x = random(5, 3)
+    plain = Case(layers.Dense(4), [x])
+    penalised = Case(layers.Dense(4, kernel_regularizer=given), [x], weights=plain.weights)
+    kernel = plain.weights["kernel"].astype(np.float64)
+    losses = []
+    for case in (plain, penalised):
+        with case.trainer() as trainer:
+            losses.append(trainer.step(case.zeros, case.douts()[0]))
+    norms = np.sqrt((kernel**2).sum(axis=0))
+    assert losses[1] - losses[0] == pytest.approx(0.5 * norms.sum(), rel=1e-4)
+    apart = penalised.gradients()["kernel"] - plain.gradients()["kernel"]
+    np.testing.assert_allclose(apart / plain.douts()[0].size, 0.5 * kernel / norms,
+                               rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("make,error", [
     (lambda: regularizers.L1(-1), ValueError), (lambda: regularizers.L2(float("nan")), ValueError),
     (lambda: regularizers.L2("a"), TypeError), (lambda: regularizers.get("l3"), ValueError),
