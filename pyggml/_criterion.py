@@ -87,7 +87,7 @@ class Criterion:
                                      f"is the batch of {graph.batch_size}, got shape "
                                      f"{values.shape}")
             shape = source.shape if values is None else values.shape
-            n = loss.divisor(shape)
+            n = loss.divisor(source.shape if loss.per_row else shape)
             weight = None
             if self.mask is not None:
                 if self.mask == "rows":

@@ -268,6 +268,22 @@ def test_a_function_may_return_one_value_a_row():
     assert value == pytest.approx((w @ ((y - p) ** 2).sum(axis=-1)) / 5, rel=1e-5)
 
 
+def test_a_loss_of_rows_may_return_one_value_a_row():
+    class Distance(losses.Loss):
+        name = "distance"
+        per_row = True
+
+        def values(self, y_true, y_pred):
+            return ops.sum(ops.square(ops.subtract(y_true, y_pred)), axis=-1)
+
+    for shape in ((5, 3), (4, 2, 3)):
+        y, p = np.float32(normal(*shape, seed=1)), np.float32(normal(*shape, seed=2))
+        value, gradient = loss_and_gradient(Distance(), y, p)
+        rows = y.size // 3
+        assert value == pytest.approx(((y - p) ** 2).sum() / rows, rel=1e-5)
+        assert relative_error(gradient, 2 * (p - y) / rows) < 1e-5
+
+
 def test_a_function_with_a_wrong_shape_is_refused():
     with pytest.raises(ValueError, match="first axis"):
         loss_and_gradient(lambda y, p: ops.sum(p), np.zeros((4, 2)), np.ones((4, 2)))

@@ -68,14 +68,14 @@ class Loss:
         raise NotImplementedError(f"{type(self).__name__}.values_linked")
 
     def divisor(self, shape):
-        """Return N for values of a shape.
+        """Return N.
 
         Parameters
         ----------
         shape : tuple of int
-            Of the values, batch first.
+            Of the values, batch first; of the predictions where the loss is one of rows.
         """
-        return math.prod(shape[:-1] if self.per_row else shape)
+        return math.prod(shape[:-1] if self.per_row and len(shape) > 1 else shape)
 
     def get_config(self):
         """Return the arguments of the constructor."""
