@@ -129,6 +129,14 @@ def test_a_missing_class_gives_no_auc_and_no_division_by_zero():
         assert in_batches(metrics.get(name), zeros, p) == 0
 
 
+def test_predictions_of_nan_are_not_among_the_best():
+    p = np.array([[0.1, np.nan, 0.3, 0.2], [np.nan] * 4, [0.1, 0.2, 0.3, 0.4]])
+    for label, right in ((2, 2 / 3), (3, 1 / 3), (0, 0.0)):
+        metric = metrics.SparseTopKCategoricalAccuracy(2)
+        metric.update(np.full(3, label), p)
+        assert metric.result() == pytest.approx(right), label
+
+
 @pytest.mark.parametrize("name", sorted(metrics._classes))
 def test_reset_and_names(name):
     metric = metrics.get(name)
@@ -164,6 +172,19 @@ def test_accuracy_is_the_one_that_fits_the_loss():
         expected = reference.METRICS[name](y, model.predict(x))
         assert history["accuracy"][0] == pytest.approx(expected)
         assert model.evaluate(x, y, 3, return_dict=True)["accuracy"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_accuracy_of_logits_is_that_of_their_probabilities(activation, nested):
+    output = pyggml.layers.Dense(1, activation)
+    model = pyggml.Sequential([pyggml.Input((1,)), output])
+    model.set_weights([np.ones((1, 1)), np.zeros(1)])
+    if nested:
+        model = pyggml.Sequential([pyggml.Input((1,)), model])
+    model.compile("sgd", pyggml.losses.BinaryCrossentropy(from_logits=True), ["accuracy"])
+    x = np.array([[0.2], [-0.2], [0.3], [1.0], [-1.0]])
+    assert model.evaluate(x, np.array([1, 0, 1, 0, 0]))[1] == pytest.approx(0.8)
 
 
 def test_labels_without_the_axis_of_one_output():

@@ -97,6 +97,8 @@ class SparseCategoricalAccuracy(WeightedMean):
 class SparseTopKCategoricalAccuracy(WeightedMean):
     """Share of rows in which fewer than k classes score above the integer label's.
 
+    Ties are in the label's favour. NaN counts as above, and so does every class above a NaN.
+
     Parameters
     ----------
     k : int
@@ -122,7 +124,7 @@ class SparseTopKCategoricalAccuracy(WeightedMean):
     def samples(self, y_true, y_pred):
         labels, y_pred = _match_classes(y_true, y_pred)
         own = np.take_along_axis(y_pred, labels.astype(np.int64)[..., None], axis=-1)
-        return (y_pred > own).sum(axis=-1) < self.k
+        return (~(y_pred <= own)).sum(axis=-1) < self.k
 
     def get_config(self):
         return super().get_config() | {"k": self.k}
