@@ -20,6 +20,12 @@ class _Conv(Spatial):
         self.dilation_rate = sizes(dilation_rate, self.rank, "dilation_rate")
         self.padding = choice(padding, self.paddings, "padding")
         self.activation = activations.get(activation)
+        if self.data_format == "channels_first" and self.activation in (
+                activations.softmax, activations.log_softmax):
+            raise ValueError(
+                f"activation {activation!r} goes along the last axis, which holds no channels with "
+                "data_format='channels_first': use 'channels_last', or layers of their own, "
+                "Permute and Activation")
         self.use_bias = bool(use_bias)
         self.initializer = initializers.get(initializer)
         self.bias_initializer = initializers.get(bias_initializer)
