@@ -197,7 +197,7 @@ class Layer:
         initializer : str or Initializer
         trainable : bool
         regularizer : callable, optional
-            Takes the weight as a tensor and returns a term of the loss.
+            Takes the weight as a tensor of ``shape`` and returns a term of the loss.
         axes : tuple of int, optional
             Order of the axes in memory, outermost first. By default matrices are stored
             transposed, which is what :func:`pyggml.ops.linear` multiplies with.
@@ -224,9 +224,7 @@ class Layer:
     def sublayers(self) -> list[Layer]:
         """Layers that are attributes of this one, alone or in lists, tuples and dicts."""
         found = []
-        for key, value in vars(self).items():
-            if key.startswith("_"):
-                continue
+        for value in vars(self).values():
             if isinstance(value, dict):
                 value = list(value.values())
             for item in value if isinstance(value, (list, tuple)) else [value]:
@@ -331,6 +329,9 @@ class Layer:
         self._shape_dtypes = [s.dtype for s in symbols]
         self._ensure_built(shapes if nested else shapes[0])
         shape = self._output_shape(shapes if nested else shapes[0], arguments)
+        if not all(layer.built for layer in self.sublayers):
+            # They get their weights where they are first called; a model lists weights once.
+            self._traced_shape(shapes if nested else shapes[0], arguments)
         node = Node(self, symbols, nested, arguments)
         node.single = not isinstance(shape, list)
         for i, s in enumerate([shape] if node.single else shape):
@@ -341,6 +342,8 @@ class Layer:
         if not self.built:
             self.build(shape)
             self.built = True
+            if not self._trainable:
+                self.trainable = False  # of layers inside too
 
     def _run(self, graph, inputs, arguments):
         shapes = ([(None, *t.shape[1:]) for t in inputs] if isinstance(inputs, (list, tuple))
