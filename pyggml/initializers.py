@@ -217,6 +217,7 @@ class VarianceScaling(Initializer):
     Parameters
     ----------
     scale : float
+        Positive.
     mode : {"fan_in", "fan_out", "fan_avg"}
     distribution : {"truncated_normal", "untruncated_normal", "uniform"}
     seed : int, optional
@@ -234,6 +235,8 @@ class VarianceScaling(Initializer):
     def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal",
                  seed=None) -> None:
         super().__init__(seed)
+        if not 0 < scale < math.inf:
+            raise ValueError(f"scale must be positive and finite, got {scale!r}")
         if mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"mode must be 'fan_in', 'fan_out' or 'fan_avg', got {mode!r}")
         if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
