@@ -166,6 +166,7 @@ cdef class Graph:
         self.variables = []
         self.masks = []
         self.fused = fused and enabled()
+        self.draws = fused and training  # a trainer's: nobody else fills masks
         self.carriers = Carriers()
         self.penalties = []
         self.constants = []
@@ -388,6 +389,14 @@ cdef class Graph:
         self.awaited = self.taps = None
         return 0
 
+    cdef int check_draws(self) except -1:
+        """Raise ValueError where masks would never be drawn."""
+        if not self.draws:
+            raise ValueError("dropout is for the steps of a Trainer or of fit, which draw its "
+                             "masks anew: a layer's call has to leave it out unless its argument "
+                             "'training' is True")
+        return 0
+
     def mask(self, shape, double rate):
         """Make an input that holds a fresh inverted-dropout mask at every step.
 
@@ -400,7 +409,13 @@ cdef class Graph:
         Returns
         -------
         Tensor
+
+        Raises
+        ------
+        ValueError
+            Nobody would fill it: the graph is not one that a trainer steps.
         """
+        self.check_draws()
         t = self.input(shape, name="dropout_mask")
         self.masks.append((t, rate))
         return t
