@@ -136,6 +136,16 @@ def test_weight_zero_removes_a_label_that_is_nan(name):
     assert not gradient[3].any()
 
 
+@pytest.mark.parametrize("n", [2, 3, 17])
+def test_a_label_without_weight_still_has_its_share_in_the_length_of_its_row(n):
+    y, p = np.float32(normal(5, n, seed=1)), np.float32(normal(5, n, seed=2))
+    w = np.ones((5, n), np.float32)
+    w[1, 0] = w[3] = 0
+    unit = [a / np.linalg.norm(a.astype(np.float64), axis=-1, keepdims=True) for a in (y, p)]
+    value, _ = loss_and_gradient("cosine_similarity", y, p, w)
+    assert value == pytest.approx(-(w * unit[0] * unit[1]).sum() / 5, rel=1e-5)
+
+
 @pytest.mark.parametrize("name", sorted(set(reference.NAMES) - {"sparse_categorical_crossentropy"}))
 def test_label_zero_is_finite_for_any_prediction(name):
     p = np.float32([[-1e4, -3, -1e-8, 0, 1e-8, 0.5, 1, 3, 1e4]])

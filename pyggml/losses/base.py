@@ -3,6 +3,7 @@
 import math
 
 from pyggml import ops
+from pyggml._scalars import number
 
 # Probabilities are kept this far from 0 and 1 before their logarithm is taken, as in Keras.
 EPSILON = 1e-7
@@ -21,6 +22,10 @@ class Loss:
     link : str or None
         The activation that the loss undoes: on an output made by it, it is computed from what
         went into the activation, without rounding in between.
+    joint : bool
+        Whether a label acts on other elements' contributions. Where it does not, labels of
+        weight 0 are set to 0 before anything is computed; where it does, only those that are not
+        finite.
 
     Examples
     --------
@@ -38,6 +43,7 @@ class Loss:
     per_row = False
     labels = "dense"
     link: str | None = None
+    joint = False
 
     def values(self, y_true, y_pred):
         """Return each element's contribution.
@@ -141,8 +147,8 @@ class FunctionLoss(Loss):
 
 
 def share(value, name):
-    """Return value as a float in [0, 1], or raise ValueError that names it."""
-    value = float(value)
+    """Return value as a float in [0, 1], or raise TypeError or ValueError that names it."""
+    value = number(value, name)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
     return value
