@@ -4,6 +4,7 @@ import math
 
 from pyggml import ops
 from pyggml._lookup import lookup
+from pyggml._scalars import number
 
 
 class Regularizer:
@@ -125,11 +126,10 @@ class L1L2(Regularizer):
 
 
 def _factor(value, name):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+    value = number(value, name)
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value}")
-    return float(value)
+    return value
 
 
 _classes = {"l1": L1, "l2": L2, "l1_l2": L1L2}

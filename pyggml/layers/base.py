@@ -10,6 +10,7 @@ from pyggml import _loading, initializers
 from pyggml._forward import build
 from pyggml._graph import Tensor
 from pyggml._random import generator
+from pyggml._scalars import integer, number
 from pyggml._variable import Variable
 
 if TYPE_CHECKING:
@@ -373,9 +374,7 @@ def assign_all(variables, values, owner):
 
 def positive_int(value, name):
     """Return value as an int, or raise TypeError or ValueError that names it."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    value = value.__index__()
+    value = integer(value, name)
     if value < 1:
         raise ValueError(f"{name} must be positive, got {value}")
     return _int64(value, name)
@@ -391,9 +390,7 @@ def batch_rows(value, name="batch_size"):
 
 def count(value, name):
     """Return value as an int that is not negative, or raise as :func:`positive_int` does."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    value = value.__index__()
+    value = integer(value, name)
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     return _int64(value, name)
@@ -407,9 +404,7 @@ def _int64(value, name):
 
 def share(value, name):
     """Return value as a float in [0, 1), or raise TypeError or ValueError that names it."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    value = float(value)
+    value = number(value, name)
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), got {value}")
     return value

@@ -3,6 +3,7 @@
 import math
 
 from pyggml import _fused, initializers, ops, regularizers
+from pyggml._scalars import integer, number
 from pyggml.layers.base import Layer
 
 # Added to a variance before it is stored: nothing beside any other, but never 0.
@@ -18,11 +19,10 @@ def _over_last(axes, x):
 
 
 def _epsilon(value):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"epsilon must be a number, got {value!r}")
+    value = number(value, "epsilon")
     if not 0 < value < math.inf:
         raise ValueError(f"epsilon must be positive, got {value}")
-    return float(value)
+    return value
 
 
 class BatchNormalization(Layer):
@@ -81,12 +81,9 @@ class BatchNormalization(Layer):
                  moving_mean_initializer="zeros", moving_variance_initializer="ones",
                  beta_regularizer=None, gamma_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
-        if isinstance(axis, bool) or not isinstance(axis, int):
-            raise TypeError(f"axis must be an integer, got {axis!r}")
-        self.axis = axis
+        self.axis = integer(axis, "axis")
         if momentum is not None:
-            if isinstance(momentum, bool) or not isinstance(momentum, (int, float)):
-                raise TypeError(f"momentum must be None or a number, got {momentum!r}")
+            momentum = number(momentum, "momentum")
             if not 0 <= momentum <= 1:
                 raise ValueError(f"momentum must be in [0, 1], got {momentum}")
         self.momentum = momentum
@@ -238,11 +235,11 @@ class _RowNormalization(Layer):
     """What normalisation within each row shares: the axes, moved to the end and back."""
 
     def _set_axes(self, axis):
-        axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-        if not axes or any(isinstance(a, bool) or not isinstance(a, int) for a in axes):
+        several = isinstance(axis, (tuple, list))
+        self._axes = tuple(integer(a, "axis") for a in (axis if several else (axis,)))
+        if not self._axes:
             raise TypeError(f"axis must be an integer or several, got {axis!r}")
-        self.axis = axes if isinstance(axis, (tuple, list)) else axis
-        self._axes = axes
+        self.axis = self._axes if several else self._axes[0]
 
     def _resolve(self, shape):
         n = len(shape)

@@ -3,6 +3,7 @@
 import math
 
 from pyggml import ops
+from pyggml._scalars import number
 from pyggml.losses.base import EPSILON, Loss, at_least, at_most, share
 
 
@@ -271,7 +272,7 @@ class KLDivergence(Loss):
 
 
 def _exponent(value, name):
-    value = float(value)
+    value = number(value, name)
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value}")
     return value

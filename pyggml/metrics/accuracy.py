@@ -3,6 +3,7 @@
 import numpy as np
 
 from pyggml._rowwise import argmax_last
+from pyggml._scalars import number
 from pyggml.metrics.base import WeightedMean, match
 
 
@@ -37,7 +38,7 @@ class BinaryAccuracy(WeightedMean):
     name = "binary_accuracy"
 
     def __init__(self, threshold=0.5, name=None) -> None:
-        self.threshold = float(threshold)
+        self.threshold = number(threshold, "threshold")
         super().__init__(name)
 
     def samples(self, y_true, y_pred):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from pyggml._scalars import number
 from pyggml.metrics.base import Metric, match, spread_weights
 
 
@@ -11,7 +12,7 @@ class _Counts(Metric):
     """Weighted counts of true and false positives and of false negatives."""
 
     def __init__(self, threshold=0.5, name=None) -> None:
-        self.threshold = float(threshold)
+        self.threshold = number(threshold, "threshold")
         super().__init__(name)
 
     def reset(self):
