@@ -121,6 +121,21 @@ def test_weights_that_fit_nothing_are_refused():
             metrics.get("mse").update(y, p, w)
 
 
+def test_a_score_of_nan_gives_no_auc():
+    metric = metrics.AUC()
+    metric.update(np.array([0, 1, 1]), np.array([0.2, np.nan, 0.8]))
+    assert math.isnan(metric.result())
+    hidden = metrics.AUC()
+    hidden.update(np.array([0, 1, 1]), np.array([0.2, np.nan, 0.8]), np.array([1, 0, 1]))
+    assert hidden.result() == 1
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_that_is_no_class_is_never_among_the_best(label):
+    with pytest.raises(ValueError, match=r"\[0, 3\)"):
+        metrics.SparseTopKCategoricalAccuracy(2).update(np.array([label]), np.ones((1, 3)))
+
+
 def test_a_missing_class_gives_no_auc_and_no_division_by_zero():
     zeros, p = np.zeros((4, 1)), np.linspace(0, 0.4, 4)[:, None]
     assert math.isnan(in_batches(metrics.get("auc"), zeros, p))

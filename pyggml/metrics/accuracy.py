@@ -124,6 +124,10 @@ class SparseTopKCategoricalAccuracy(WeightedMean):
 
     def samples(self, y_true, y_pred):
         labels, y_pred = _match_classes(y_true, y_pred)
+        classes = y_pred.shape[-1]
+        if labels.size and not (labels.min() >= 0 and labels.max() < classes):
+            raise ValueError(f"integer labels must lie in the range [0, {classes}), got "
+                             f"{labels.min()} to {labels.max()}")
         own = np.take_along_axis(y_pred, labels.astype(np.int64)[..., None], axis=-1)
         return (~(y_pred <= own)).sum(axis=-1) < self.k
 
