@@ -2,7 +2,7 @@
 
 import copy
 
-from pyggml import _criterion, losses, metrics
+from pyggml import _criterion, activations, losses, metrics
 
 
 class Compiled:
@@ -34,6 +34,9 @@ class Compiled:
         names = program.output_names
         shapes = [s.shape for s in program.outputs]
         self.criterion = _criterion.make(self.loss, self.loss_weights, names, shapes)
+        self._logits = [getattr(loss, "from_logits", False) and not _is_sigmoid(symbol)
+                        for loss, symbol in zip(self.criterion.losses, program.outputs,
+                                                strict=True)]
         self._masked = {}
         self.make_metrics()
 
@@ -65,7 +68,7 @@ class Compiled:
                 continue
             for item in items if isinstance(items, (list, tuple)) else [items]:
                 item = copy.copy(item) if isinstance(item, metrics.Metric) else item
-                metric = metrics.get(item, c.losses[i], c.output_shapes[i])
+                metric = metrics.get(item, c.losses[i], c.output_shapes[i], self._logits[i])
                 metric.reset()
                 base = metric.name if len(names) == 1 else f"{c.log_names[i]}_{metric.name}"
                 label, n = base, 1
@@ -75,6 +78,15 @@ class Compiled:
                 taken |= {label, f"val_{label}"}
                 found.append((i, label, metric))
         return found
+
+
+def _is_sigmoid(symbol):
+    """Whether an output is made by the sigmoid function: then it is no logit, whatever was said."""
+    layer = symbol.node.layer
+    while hasattr(layer, "program"):
+        symbol = layer.program.outputs[symbol.index]
+        layer = symbol.node.layer
+    return getattr(layer, "activation", None) is activations.sigmoid
 
 
 def resolve(loss):

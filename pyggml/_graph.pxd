@@ -32,6 +32,8 @@ cdef class Graph:
     cdef readonly list variables
     cdef readonly list masks
     cdef readonly bint fused
+    cdef bint draws
+    cdef int check_draws(self) except -1
     cdef Carriers carriers
     cdef Lowered lowered
     cpdef bint carries(self, str name) except -1

@@ -166,6 +166,7 @@ cdef class Graph:
         self.variables = []
         self.masks = []
         self.fused = fused and enabled()
+        self.draws = fused and training  # a trainer's: nobody else fills masks
         self.carriers = Carriers()
         self.penalties = []
         self.constants = []
@@ -231,13 +232,15 @@ cdef class Graph:
         if t.requires_grad:
             _ggml.ggml_set_param(ptr)
             self.variables.append(bound)
-            if variable.regularizer is not None:
-                penalty = variable.regularizer(t)
-                if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
-                    raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
-                                    f"of one element, got {penalty!r}")
-                self.penalties.append(penalty)
         self.aliases[variable] = t
+        if t.requires_grad and variable.regularizer is not None:
+            penalty = variable.regularizer(
+                t if getattr(variable.regularizer, "any_order", False)
+                else _tensor(variable, t))
+            if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
+                raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
+                                f"of one element, got {penalty!r}")
+            self.penalties.append(penalty)
         return t
 
     cpdef Tensor input(self, shape, str dtype="float32", str name="input"):
@@ -386,6 +389,14 @@ cdef class Graph:
         self.awaited = self.taps = None
         return 0
 
+    cdef int check_draws(self) except -1:
+        """Raise ValueError where masks would never be drawn."""
+        if not self.draws:
+            raise ValueError("dropout is for the steps of a Trainer or of fit, which draw its "
+                             "masks anew: a layer's call has to leave it out unless its argument "
+                             "'training' is True")
+        return 0
+
     def mask(self, shape, double rate):
         """Make an input that holds a fresh inverted-dropout mask at every step.
 
@@ -398,7 +409,13 @@ cdef class Graph:
         Returns
         -------
         Tensor
+
+        Raises
+        ------
+        ValueError
+            Nobody would fill it: the graph is not one that a trainer steps.
         """
+        self.check_draws()
         t = self.input(shape, name="dropout_mask")
         self.masks.append((t, rate))
         return t

@@ -3,6 +3,8 @@
 
 import math
 
+import numpy as np
+
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
@@ -219,7 +221,9 @@ def divide(x, y):
     if _is_number(y):
         return affine(x, 1.0 / y)
     if _is_number(x):
-        return divide(affine(y, 0.0, x), y)
+        y = _real(y)
+        number = (<Tensor>y).graph.constant(np.full((1,), x, np.float32))
+        return _binary(_DIVIDE, _repeat(number, (<Tensor>y).shape), y)
     return _binary(_DIVIDE, x, y)
 
 

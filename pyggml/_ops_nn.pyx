@@ -391,6 +391,11 @@ def dropout(x, double rate):
     -------
     Tensor of the same shape
 
+    Raises
+    ------
+    ValueError
+        The graph is not one that a trainer steps, which would draw the masks.
+
     Examples
     --------
     >>> import pyggml
@@ -402,6 +407,9 @@ def dropout(x, double rate):
     (None, 3)
     """
     cdef Tensor a = _real(x)
+    if not 0 <= rate < 1:
+        raise ValueError(f"rate must be in [0, 1), got {rate}")
+    a.graph.check_draws()
     if not a.graph.carries("dropout"):
         return multiply(a, a.graph.mask(a.shape, rate))
     cdef Tensor key = _same(a)

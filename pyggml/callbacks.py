@@ -15,7 +15,8 @@ import numpy as np
 from pyggml._backup import BackupAndRestore
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
 from pyggml._progress import Display
-from pyggml.layers.base import count, number, positive_int
+from pyggml._scalars import number
+from pyggml.layers.base import count, positive_int
 from pyggml.optimizers import _rate
 from pyggml.schedules import LearningRateScheduler
 

@@ -12,7 +12,8 @@ import inspect
 import math
 
 from pyggml._callback import Callback
-from pyggml.layers.base import count, number, positive_int
+from pyggml._scalars import number
+from pyggml.layers.base import count, positive_int
 from pyggml.optimizers import _rate
 
 __all__ = [

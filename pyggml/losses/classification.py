@@ -3,7 +3,7 @@
 import math
 
 from pyggml import ops
-from pyggml.layers.base import number
+from pyggml._scalars import number
 from pyggml.losses.base import EPSILON, Loss, at_least, at_most, share
 
 
