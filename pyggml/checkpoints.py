@@ -6,6 +6,7 @@ rate, seeds and random streams, and the states of objects that the loop hands ov
 """
 
 import os
+from collections.abc import Mapping
 
 from pyggml import _random, _serialize, _states
 from pyggml._container import FileFormatError
@@ -157,6 +158,8 @@ def save(path, trainer, keep=1, objects=None, extra=None):
     (1, 3)
     """
     keep = _check_keep(keep)
+    if objects is not None and not isinstance(objects, Mapping):
+        raise TypeError(f"objects must be a dict, got {type(objects).__name__}")
     model = trainer.compiled
     metadata = base_metadata("checkpoint", model)
     try:
@@ -360,6 +363,8 @@ class Checkpoint:
         FileFormatError
             A ``ValueError``: an object does not take its state.
         """
+        if not isinstance(objects, Mapping):
+            raise TypeError(f"objects must be a dict, got {type(objects).__name__}")
         saved = self._objects()
         missing = sorted(set(objects) - set(saved))
         if missing:

@@ -38,7 +38,7 @@ class BinaryCrossentropy(Loss):
         Whether predictions are logits. An output made by the sigmoid activation is computed
         from its logits in any case.
     label_smoothing : float
-        In [0, 1]: labels are moved by this share towards 1/2.
+        In [0, 1): labels are moved by this share towards 1/2.
 
     Notes
     -----
@@ -89,7 +89,7 @@ class BinaryFocalCrossentropy(BinaryCrossentropy):
     apply_class_balancing : bool
         Whether to multiply by ``alpha`` where the label is 1 and by ``1 - alpha`` where it is 0.
     alpha : float
-        In [0, 1].
+        In [0, 1).
     gamma : float
         Not negative; 0 makes it :class:`BinaryCrossentropy`.
     from_logits, label_smoothing
@@ -141,7 +141,7 @@ class CategoricalCrossentropy(Loss):
         Whether predictions are logits. An output made by the softmax activation is computed
         from its logits in any case.
     label_smoothing : float
-        In [0, 1]: this share of the labels is spread evenly over the classes.
+        In [0, 1): this share of the labels is spread evenly over the classes.
 
     Notes
     -----
@@ -212,7 +212,7 @@ class CategoricalFocalCrossentropy(CategoricalCrossentropy):
     Parameters
     ----------
     alpha : float
-        In [0, 1].
+        In [0, 1).
     gamma : float
         Not negative.
     from_logits, label_smoothing
