@@ -47,8 +47,12 @@ cdef int check_size(tuple shape) except -1:
     return 0
 
 
-class GraphFull(Exception):
+class GraphFull(RuntimeError):
     """The graph has more nodes than its context holds; make it anew with more capacity."""
+
+    def __init__(self):
+        super().__init__("the graph has no room for more tensors; make it anew with a larger "
+                         "capacity")
 
 
 @cython.no_gc_clear
