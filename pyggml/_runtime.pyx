@@ -194,8 +194,9 @@ def get_num_threads():
     Returns
     -------
     int
-        What :func:`set_num_threads` set, else the smallest of what the process may use by CPU
-        affinity, control group, ``OMP_NUM_THREADS`` and ``SLURM_CPUS_PER_TASK``.
+        What :func:`set_num_threads` set, else ``PYGGML_NUM_THREADS`` from the environment, else
+        the smallest of what the process may use by CPU affinity, control group,
+        ``OMP_NUM_THREADS`` and ``SLURM_CPUS_PER_TASK``.
 
     Examples
     --------

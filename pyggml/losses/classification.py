@@ -148,6 +148,10 @@ class CategoricalCrossentropy(Loss):
     Probabilities are divided by their sum and kept within [1e-7, 1 - 1e-7], as in Keras. Label
     rows need not sum to 1.
 
+    A logit of minus infinity masks its class: the loss of other labels and all gradients are
+    finite, that of its own label is infinite. Without kernels (``PYGGML_LOWERING=0``) the loss is
+    NaN there; mask with a large number such as -1e9.
+
     Examples
     --------
     >>> from pyggml import losses

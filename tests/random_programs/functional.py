@@ -130,7 +130,8 @@ def _attention(s):
     body = [f"q = pyggml.Input(({queries}, {size}))", f"v = pyggml.Input(({keys}, {size}))",
             "m = layers.PaddingMask()(v)"]
     layer = (f"layers.MultiHeadAttention({s.size(3)}, {s.size(5)}, "
-             f"dropout={s.pick(0.0, 0.0, 0.4)}, use_bias={s.chance(0.7)}, value_dim={s.pick('None', '2')}, "
+             f"dropout={s.pick(0.0, 0.0, 0.4)}, "
+             f"use_bias={s.chance(0.7)}, value_dim={s.pick('None', '2')}, "
              f"output_shape={s.pick('None', str(size))})")
     body.append(s.pick(
         lambda: f"h = {layer}(q, v{s.pick('', ', key=v')})",
