@@ -66,7 +66,8 @@ THINGS = [
     "ring = Cycle(trainer, model)",
     "shared = pyggml.Trainer(model, 8, share=None)", "model.fit(x, y, verbose=0)",
     "view = trainer.get_weights(copy=False)[0]", "kept = context(); kept.step(x[:2, :3], y[:2])",
-    "data = opt.Dataset(3, 1, 8); rows = data.data", "ring2 = Cycle(context(), opt.Dataset(3, 1, 8))",
+    "data = opt.Dataset(3, 1, 8); rows = data.data",
+    "ring2 = Cycle(context(), opt.Dataset(3, 1, 8))",
     "sys.kept = trainer", "np.kept = model", "threading.kept = [trainer.snapshot()]",
     "late = Late(lambda: trainer.step(x[:8], y[:8]))", "late2 = Late(lambda: model.predict(x))",
     "late3 = Cycle(Late(lambda: model.fit(x, y, verbose=0)))",
@@ -75,7 +76,8 @@ THINGS = [
     "atexit.register(model.predict, x)",
     "atexit.register(gc.collect)", "atexit.register(pyggml.set_num_threads, 3)",
     "pyggml.set_num_threads(1)", "pyggml.set_num_threads(4)", "gc.disable()",
-    "del trainer; trainer = pyggml.Trainer(model, 8)", "generator = iter([(x, y)] * 3); next(generator)",
+    "del trainer; trainer = pyggml.Trainer(model, 8)",
+    "generator = iter([(x, y)] * 3); next(generator)",
     "model.fit_generator([(x[:8], y[:8])] * 4, batch_size=8, verbose=0, workers=2)",
 ]
 # Threads that run when the main one ends.
@@ -108,8 +110,9 @@ def program(seed):
 
 def ends_in_silence(seed):
     code = program(seed)
-    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], text=True, timeout=300,
-                          capture_output=True, check=False, cwd=Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], text=True,
+                          timeout=300, capture_output=True, check=False,
+                          cwd=Path(__file__).parent)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), (
         f"{code}\n{done.returncode} {done.stdout} {done.stderr}")
 

@@ -191,6 +191,9 @@ def same(a, b):
 
 def refused_unchanged(trainer, code):
     """Run code; if it was refused before it began, the trainer is as it was."""
+    if "Evil(" in code:  # what it does to the trainer is done
+        attempt(code)
+        return
     try:
         before = trainer.get_weights(), trainer.n_steps, trainer.n_updates
     except RuntimeError:  # it was freed
