@@ -50,6 +50,8 @@ cdef class Engine:
         own = own or in_place
         # A model owns the trainer that its fit runs on.
         self.compiled = weakref.proxy(model) if in_place else model
+        # The model may be compiled anew; this trainer goes on as it began.
+        self.made_with = None if in_place else compiled
         self.program = model.program
         self.names = model.weight_names
         self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """The trainer: weights, moments, learning rate and graphs that live as long as your loop."""
 
+import copy
 import math
 import warnings
 
@@ -139,6 +140,12 @@ cdef class Trainer(Engine):
             changed then.
         RuntimeError
             The trainer was freed, or ggml could not compute.
+
+        Warns
+        -----
+        RuntimeWarning
+            Once a trainer, where the loss is NaN or infinite. It is returned as it is, and the
+            weights have been updated all the same: go back with :meth:`restore`.
         """
         cdef TrainGraph g
         cdef double loss = 0
@@ -351,6 +358,8 @@ cdef class Trainer(Engine):
             if other.program.output_names != self.program.output_names or (
                     len(other.program.variables) != len(self.program.variables)):
                 raise RuntimeError("the model was changed after this trainer was made of it")
+            if self.made_with is not None and self.made_with is not self.compiled.compiled:
+                other.compiled = copy.deepcopy(self.made_with)
             for v, w in zip(self.program.variables, other.program.variables):
                 w.assign(self.bindings.get(v, v).numpy(copy=False))
         return other

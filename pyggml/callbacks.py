@@ -489,6 +489,10 @@ def _number(value):
 class TerminateOnNaN(Callback):
     """Ends training when the loss of a batch is NaN or infinite.
 
+    The update by that batch is done then: weights are mostly NaN, or were moved by what gradient
+    an infinite loss has. ``EarlyStopping("loss", restore_best_weights=True)`` beside it brings
+    back those of the best epoch; a NaN is never the best.
+
     Attributes
     ----------
     stopped : bool
