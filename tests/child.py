@@ -6,7 +6,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-
 # Under tools/sanitize.py everything takes several times as long.
 STRETCH = 10 if "PYGGML_SANITIZER" in os.environ else 1
 

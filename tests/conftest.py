@@ -21,8 +21,8 @@ def away_from_the_source():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "parity: compares with PyTorch; skipped without it")
-    config.addinivalue_line("markers", "unsanitized(reason, kinds=...): not with sanitizers of these"
-                            " kinds (both unless told), see tools/sanitize.py")
+    config.addinivalue_line("markers", "unsanitized(reason, kinds=...): not under sanitizers of "
+                            "these kinds (of both unless told), see tools/sanitize.py")
 
 
 def pytest_collection_modifyitems(items):

@@ -21,6 +21,7 @@ everything in it is instrumented; then the tests of the pool.
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -171,6 +172,8 @@ def main():
     given, rest = parser.parse_known_args()
     if not sys.platform.startswith("linux"):
         sys.exit("needs Linux and GCC or Clang")
+    # A shell that starts this in the background has it ignored; tests interrupt their children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     compiler = os.environ.get("CC", "cc")
     if given.kind == "threads":
         run_driver(compiler, ROOT / "build" / "sanitize-driver")
