@@ -21,16 +21,6 @@ def away_from_the_source():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "parity: compares with PyTorch; skipped without it")
-    config.addinivalue_line("markers", "unsanitized(reason, kinds=...): not under sanitizers of "
-                            "these kinds (of both unless told), see tools/sanitize.py")
-
-
-def pytest_collection_modifyitems(items):
-    kind = os.environ.get("PYGGML_SANITIZER")
-    for item in items if kind else ():
-        for mark in item.iter_markers("unsanitized"):
-            if kind in mark.kwargs.get("kinds", ("memory", "threads")):
-                item.add_marker(pytest.mark.skip(reason=f"with sanitizers: {mark.args[0]}"))
 
 
 @pytest.fixture

@@ -1,18 +1,19 @@
 """Build with sanitizers and run tests under them.
 
     python tools/sanitize.py memory      # AddressSanitizer and UndefinedBehaviorSanitizer
-    python tools/sanitize.py memory tests/test_trainer_contract.py -k step
+    python tools/sanitize.py memory test_trainer_contract.py -k step
     python tools/sanitize.py threads     # ThreadSanitizer
 
-Everything after the kind goes to pytest; without it the files in PARTS run, each in a process of
-its own. The build lies in build/sanitize-KIND and is put before the installed package; the
-sanitizer's library is loaded before Python. ggml, NumPy and Python are those that are installed and
-are not instrumented: what they do wrong inside themselves is not seen, what they are given is.
+Everything after the kind goes to pytest, which runs in the folder tests; without it the files in
+PARTS run, each in a process of its own. The build lies in build/sanitize-KIND and is put before the
+installed package; the sanitizer's library is loaded before Python. ggml, NumPy and Python are those
+that are installed and are not instrumented: what they do wrong inside themselves is not seen, what
+they are given is.
 
 Processes that tests start inherit all this. What the sanitizers report, in whatever process, goes
-to files in build/sanitize-KIND/reports; one is enough for the run to fail. Tests read
-PYGGML_SANITIZER, which is the kind: those marked ``unsanitized`` are left out, with their reason,
-and time limits are stretched.
+to files in build/sanitize-KIND/reports; one is enough for the run to fail. The kind is in
+PYGGML_SANITIZER: where it is set, children of tests have longer, and the address space of those
+that are given damaged files is not limited.
 
 ``threads`` first runs tests/pool_driver.c, which is the pool and nothing else, so that
 everything in it is instrumented; then the tests of the pool.
