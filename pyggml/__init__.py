@@ -8,13 +8,15 @@ if sys.platform == "win32":
     from pyggml import _dlls  # noqa: F401
 
 try:
-    from pyggml._runtime import check_cpu, check_ggml_version, get_num_threads, set_num_threads
+    from pyggml._runtime import get_num_threads, set_num_threads
 except ImportError as error:
     if "interpreter" not in str(error):
         raise
     raise ImportError(
         "pyggml cannot be imported into a sub-interpreter: its threads and ggml's log belong to "
         "the whole process; use threads or processes") from error
+
+from pyggml._library import check_cpu, check_ggml_version
 
 check_ggml_version()
 check_cpu()

@@ -8,7 +8,6 @@ next save can tell what a killed process left behind from what another one is wr
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import sys
 
@@ -101,7 +100,7 @@ def _rotate(path, keep):
     for i in range(keep - 2, 0, -1):
         if os.path.exists(f"{path}.{i}"):
             os.replace(f"{path}.{i}", f"{path}.{i + 1}")
-    name = os.path.join(os.path.dirname(path), _prefix(path) + secrets.token_hex(8))
+    name = os.path.join(os.path.dirname(path), _prefix(path) + os.urandom(8).hex())
     try:
         # A second name for the same file: at no moment is there no file at ``path``.
         os.link(path, name)
@@ -134,7 +133,7 @@ def replace(path, write, keep=1):
     temporary = None
     try:
         remove_leftovers(target)
-        temporary = os.path.join(directory, _prefix(target) + secrets.token_hex(8))
+        temporary = os.path.join(directory, _prefix(target) + os.urandom(8).hex())
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         fd = os.open(temporary, flags, 0o666)
         with open(fd, "r+b", buffering=0) as file:

@@ -18,6 +18,7 @@ cdef extern from "pool.h" nogil:
     int pg_get_num_threads()
     void pg_set_thread_limit(int n)
     void pg_parallel(int n_parts, pg_part_fn fn, void *ctx)
+    void pg_parallel_brief(int n_parts, pg_part_fn fn, void *ctx)
     void pg_pool_stop()
     pg_ftz_state pg_ftz_enter()
     void pg_ftz_leave(pg_ftz_state s)

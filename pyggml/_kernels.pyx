@@ -88,12 +88,15 @@ cdef void mark(void *ctx, int part) noexcept nogil:
     (<int *>ctx)[part] += 1
 
 
-def count_parts(int n_parts):
+def count_parts(int n_parts, bint brief=False):
     """How often each part of a region ran."""
     out = np.zeros(n_parts, np.int32)
     cdef int *p = <int *>ip(out)
     with nogil:
-        pg_parallel(n_parts, mark, p)
+        if brief:
+            pg_parallel_brief(n_parts, mark, p)
+        else:
+            pg_parallel(n_parts, mark, p)
     return out
 
 

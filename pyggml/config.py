@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import platform
 import sys
-import sysconfig
 from typing import Any, TextIO
 
 import numpy as np
 
-from pyggml import _config, _lowering, _runtime
+from pyggml import _config, _library, _lowering, _runtime
 
 
 def config() -> dict[str, Any]:
@@ -25,7 +24,7 @@ def config() -> dict[str, Any]:
     >>> sorted(pyggml.config())
     ['blas', 'build', 'cpu', 'devices', 'ggml', 'threads', 'versions']
     """
-    features = _runtime.cpu_features()
+    features = _library.cpu_features()
     return {
         "versions": {
             "pyggml": _config.VERSION,
@@ -40,14 +39,14 @@ def config() -> dict[str, Any]:
             "numpy": _config.NUMPY_VERSION,
         },
         "ggml": {
-            "version": _runtime.ggml_version(),
-            "compiled against": _runtime.ggml_version_compiled(),
+            "version": _library.ggml_version(),
+            "compiled against": _library.ggml_version_compiled(),
             "from": _config.GGML_DESCRIPTION,
         },
         "blas": {"from": _config.BLAS_DESCRIPTION},
         "devices": {
             d["name"]: f"{d['description']}, {d['memory_total'] / 2**30:.1f} GiB"
-            for d in _runtime.devices()
+            for d in _library.devices()
         },
         "cpu": {
             "machine": platform.machine(),
@@ -60,6 +59,8 @@ def config() -> dict[str, Any]:
 
 def _free_threading():
     """Whether this Python has a global lock, which importing pyggml turns on again."""
+    import sysconfig  # for this alone
+
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "not in this Python"
     if sys._is_gil_enabled():

@@ -1,3 +1,5 @@
+import time
+
 import numpy as np
 import pytest
 
@@ -122,3 +124,17 @@ def test_gradient_and_step_in_one(rng, close, threads, m, n, k):
     close(w, w2)
     close(s1, t1)
     close(s2, t2)
+
+
+@pytest.mark.parametrize("tb", [0, 1])
+def test_a_product_of_one_row_has_the_same_bits_however_closely_calls_follow(rng, threads, tb):
+    """Workers take part only when they are awake; the parts are the same."""
+    a, b, exact = operands(rng, 0, tb, 1, 130, 790)
+    found = []
+    for pause in [1e-3] * 3 + [0] * 300 + [1e-3] * 3:
+        time.sleep(pause)
+        c = np.empty((1, 130), np.float32)
+        K.gemm(0, tb, 1.0, a, b, 0.0, c)
+        found.append(c)
+    assert (np.array(found) == found[0]).all()
+    np.testing.assert_allclose(found[0], exact, rtol=1e-5, atol=1e-4)

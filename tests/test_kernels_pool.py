@@ -16,6 +16,13 @@ def test_each_part_runs_once(threads, parts):
         assert (K.count_parts(parts) == 1).all()
 
 
+@pytest.mark.parametrize("parts", [1, 2, 17, 1000])
+def test_each_part_of_a_brief_region_runs_once_close_together_or_not(threads, parts):
+    for pause in [0] * 200 + [1e-3, 0] * 20:
+        time.sleep(pause)
+        assert (K.count_parts(parts, brief=True) == 1).all()
+
+
 def test_regions_from_two_python_threads():
     K.set_num_threads(2)
     wrong = []

@@ -6,7 +6,7 @@ import pytest
 from child import run_child
 
 import pyggml
-from pyggml import _runtime, _threads
+from pyggml import _library, _threads
 
 
 @pytest.fixture
@@ -69,12 +69,12 @@ def test_the_control_group_bounds_the_default(tmp_path, monkeypatch):
 
 def test_a_ggml_of_another_minor_version_is_an_import_error():
     with pytest.raises(ImportError, match=r"libggml-python==0\.20\.\*"):
-        _runtime.check_ggml_version(found="0.21.0", compiled="0.20.2")
-    _runtime.check_ggml_version(found="0.20.9", compiled="0.20.2")
+        _library.check_ggml_version(found="0.21.0", compiled="0.20.2")
+    _library.check_ggml_version(found="0.20.9", compiled="0.20.2")
 
 
 def test_the_loaded_ggml_is_the_one_compiled_against():
-    assert _runtime.ggml_version().split(".")[:2] == _runtime.ggml_version_compiled().split(".")[:2]
+    assert _library.ggml_version().split(".")[:2] == _library.ggml_version_compiled().split(".")[:2]
 
 
 def test_messages_of_ggml_go_to_logging_and_not_to_stderr():

@@ -126,7 +126,9 @@ static void choose_grid(job *j, int threads) {
 
 static int gemm(const pg_gemm_args *g) {
     double work = (double)g->m * (double)g->n * (double)g->k;
-    int threads = work < PG_GEMM_PARALLEL ? 1 : pg_parts((pg_int)(work / PG_GEMM_PARALLEL) + 1, 1);
+    int brief = g->m == 1 && work < PG_GEMM_PARALLEL;
+    double least = brief ? PG_GEMM_ROW_PARALLEL : PG_GEMM_PARALLEL;
+    int threads = work < least ? 1 : pg_parts((pg_int)(work / least) + 1, 1);
     if (threads == 1) return pg_gemm1(g);
     job j = {.g = *g};
     choose_grid(&j, threads);
@@ -135,7 +137,7 @@ static int gemm(const pg_gemm_args *g) {
         j.partial = pg_scratch(PG_SCRATCH_REDUCE, bytes);
         if (j.partial == NULL) return PG_ENOMEM;
     }
-    pg_parallel(j.pm * j.pn * j.pk, slice, &j);
+    (brief ? pg_parallel_brief : pg_parallel)(j.pm * j.pn * j.pk, slice, &j);
     if (j.pk > 1) {
         j.pm = g->m * g->n * j.pk > 65536 ? threads : 1;
         pg_parallel(j.pm, add_slices, &j);

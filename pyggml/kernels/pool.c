@@ -15,6 +15,9 @@
 #define SPIN_NS 40000
 #define YIELD_AFTER_NS 4000
 #define MOVE_EVERY_NS 10000000
+/* A brief region goes to the workers if the one before ended so lately. Less than SPIN_NS: workers
+ * that only wait from one brief region to the next would take a core for little. */
+#define CLOSE_NS 10000
 
 #define SLOTS 256
 
@@ -37,6 +40,7 @@ static struct {
     PG_ALIGN64 pg_atomic pending;
     pg_atomic sleeping, owner_sleeps;
     pg_atomic owner_cpu; /* where the last region began, or -1 */
+    pg_atomic brief_end; /* when the last brief region ended */
     PG_ALIGN64 pg_atomic slot[SLOTS];
 } P = {.owner = PG_MUTEX_INIT, .lock = PG_MUTEX_INIT, .wake = PG_COND_INIT, .done = PG_COND_INIT};
 
@@ -290,6 +294,15 @@ void pg_parallel(int n_parts, pg_part_fn fn, void *ctx) {
         }
     }
     pg_unlock(&P.owner);
+}
+
+void pg_parallel_brief(int n_parts, pg_part_fn fn, void *ctx) {
+    if (pg_now_ns() - pg_load(&P.brief_end) < CLOSE_NS) {
+        pg_parallel(n_parts, fn, ctx);
+    } else {
+        for (int i = 0; i < n_parts; i++) fn(ctx, i);
+    }
+    pg_store(&P.brief_end, pg_now_ns());
 }
 
 int pg_parts(pg_int n, pg_int grain) {

@@ -27,6 +27,9 @@ void pg_set_thread_limit(int n);
 
 /* Run fn(ctx, 0 .. n_parts-1) and return when all are done. */
 void pg_parallel(int n_parts, pg_part_fn fn, void *ctx);
+/* The same for parts that take less time than a thread takes to wake: the workers are asked only
+ * where regions follow each other so closely that they are awake. */
+void pg_parallel_brief(int n_parts, pg_part_fn fn, void *ctx);
 
 /* How many parts n items are worth: at most the number of threads, at least one, and each part of
  * grain items or more. */
