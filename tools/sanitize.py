@@ -12,8 +12,8 @@ they are given is.
 
 Processes that tests start inherit all this. What the sanitizers report, in whatever process, goes
 to files in build/sanitize-KIND/reports; one is enough for the run to fail. The kind is in
-PYGGML_SANITIZER: where it is set, children of tests have longer, and the address space of those
-that are given damaged files is not limited.
+PYGGML_SANITIZER: where it is set, children of tests have longer, and limits of memory are lifted
+that the sanitizer itself would break.
 
 ``threads`` first runs tests/pool_driver.c, which is the pool and nothing else, so that
 everything in it is instrumented; then the tests of the pool.
@@ -63,7 +63,8 @@ OPTIONS = {
 
 # Code that is not instrumented synchronises where ThreadSanitizer does not look: Python's lock,
 # the pools of ggml and of NumPy's BLAS. Races inside them are not ours to find. Of Python only the
-# innermost frame counts: every stack begins in the interpreter.
+# innermost frame counts: every stack begins in the interpreter. The loader frees the thread-local
+# memory of a thread that has ended when another begins, in an order that it alone knows.
 SUPPRESSIONS = """\
 called_from_lib:libggml.so
 called_from_lib:libggml-base.so
@@ -74,6 +75,7 @@ called_from_lib:_multiarray_umath
 race_top:libpython
 race_top:^_Py
 race_top:^Py
+race:_dl_deallocate_tls
 """
 
 # libubsan writes where it is told by its own copy of this function: of the two that are loaded, the
