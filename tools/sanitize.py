@@ -78,10 +78,23 @@ race_top:^Py
 race:_dl_deallocate_tls
 """
 
+# Read by every Python that starts. The current folder, which may hold the uncompiled package, comes
+# before PYTHONPATH.
+START = """\
+import importlib.machinery, sys
+
+class First:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pyggml":
+            return importlib.machinery.PathFinder.find_spec(name, [{site!r}])
+
+sys.meta_path.insert(0, First)
+"""
 # libubsan writes where it is told by its own copy of this function: of the two that are loaded, the
 # loader finds AddressSanitizer's, and UBSAN_OPTIONS=log_path is lost. pytest would hide what comes
 # on standard error.
-START = """\
+START_MEMORY = """\
 import ctypes, os
 ctypes.CDLL("libubsan.so.1").__sanitizer_set_report_path(os.fsencode({path!r}))
 """
@@ -131,19 +144,21 @@ def run_driver(compiler, folder):
 def prepare(kind, compiler, folder):
     """Return the environment in which the instrumented package is imported."""
     reports, suppressions = folder / "reports", folder / "suppressions"
+    site = folder / "site"
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir()
     suppressions.write_text(SUPPRESSIONS, encoding="utf-8")
     environment = os.environ | {
         "MESONPY_EDITABLE_SKIP": str(ROOT / "build" / "cp{}{}".format(*sys.version_info[:2])),
         "LD_PRELOAD": " ".join(library(compiler, name) for name in LIBRARIES[kind]),
-        "PYTHONPATH": str(folder / "site"),
+        "PYTHONPATH": str(site),
         "PYTHONMALLOC": "malloc",  # so that every object of Python has borders too
         "PYGGML_SANITIZER": kind,
     }
+    start = START.format(site=str(site))
     if kind == "memory":
-        (folder / "site" / "sitecustomize.py").write_text(
-            START.format(path=str(reports / "undefined")), encoding="utf-8")
+        start += START_MEMORY.format(path=str(reports / "undefined"))
+    (site / "sitecustomize.py").write_text(start, encoding="utf-8")
     for name, value in OPTIONS[kind].items():
         environment[name] = value.format(suppressions=suppressions, reports=reports)
     return environment
