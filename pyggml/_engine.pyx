@@ -28,6 +28,9 @@ from pyggml._random import draw_seed
 from pyggml.layers.base import batch_rows, positive_int
 from pyggml.optimizers import _within
 
+cdef extern from "_shared.h":
+    void pyggml_set64(int64_t * value, int64_t to) noexcept nogil
+
 # Steps between two looks at what else the process has to do: signals, other threads.
 cdef enum:
     _AT_ONCE = 512
@@ -293,11 +296,11 @@ cdef class Engine:
                             break
                         loss = g.loss_value[0]
                         done += 1
-                        self.steps += 1
+                        pyggml_set64(&self.steps, self.steps + 1)
                         if accumulating:
                             self.window_rows += n
                         else:
-                            self.updates += 1
+                            pyggml_set64(&self.updates, self.updates + 1)
                         if losses is not NULL:
                             losses[done - 1] = loss
                         if metered:

@@ -25,6 +25,9 @@ from pyggml._snapshot import Snapshot, check_precision, move, statistics
 from pyggml.layers.base import batch_rows, positive_int
 from pyggml.optimizers import _rate
 
+cdef extern from "_shared.h":
+    int64_t pyggml_peek64(const int64_t * value) noexcept nogil
+
 # Rows that batch norm statistics are computed from.
 _CALIBRATION_ROWS = 1024
 
@@ -537,13 +540,13 @@ cdef class Trainer(Engine):
     def n_steps(self):
         """Number of calls of :meth:`step`."""
         self.alive()
-        return self.steps
+        return pyggml_peek64(&self.steps)
 
     @property
     def n_updates(self):
         """Number of times the weights were updated."""
         self.alive()
-        return self.updates
+        return pyggml_peek64(&self.updates)
 
     def free(self):
         """Release everything. Calling it again is harmless; other methods raise RuntimeError."""
