@@ -28,6 +28,9 @@ from pyggml._random import draw_seed
 from pyggml.layers.base import batch_rows, positive_int
 from pyggml.optimizers import _within
 
+cdef extern from "_shared.h":
+    void pyggml_set64(int64_t * value, int64_t to) noexcept nogil
+
 # Steps between two looks at what else the process has to do: signals, other threads.
 cdef enum:
     _AT_ONCE = 512
@@ -50,10 +53,13 @@ cdef class Engine:
         own = own or in_place
         # A model owns the trainer that its fit runs on.
         self.compiled = weakref.proxy(model) if in_place else model
+        # The model may be compiled anew; this trainer goes on as it began.
+        self.made_with = None if in_place else compiled
         self.program = model.program
         self.names = model.weight_names
         self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)
-        self.weight_decay = (self.optimizer.weight_decay if weight_decay is None
+        self.decay_seen = self.optimizer.weight_decay
+        self.weight_decay = (self.decay_seen if weight_decay is None
                              else _within(weight_decay, "weight_decay", 0, 1))
         self.graphs = OrderedDict()
         self._configure(batch_size, nbatch_logical, mask)
@@ -86,6 +92,10 @@ cdef class Engine:
         if logical % batch_size:
             raise ValueError(f"nbatch_logical must be a multiple of batch_size, got {logical} and "
                              f"{batch_size}")
+        if self.window_rows and batch_size != self.batch_size:
+            raise RuntimeError(f"{self.window_rows} of {self.nbatch_logical} rows of a window wait "
+                               f"for their update: batches of {batch_size} rows instead of "
+                               f"{self.batch_size} cannot come between")
         self.main = None
         if self.criterion is None or self.criterion.mask != mask:
             self.criterion = self.compiled.compiled.masked(mask)
@@ -132,18 +142,18 @@ cdef class Engine:
         g = self.graphs.get(key)
         if g is not None and not g.exhausted():
             self.graphs.move_to_end(key)
+            self._prepare_application(g, use)
             return g
         gradients = None
         if use == "accumulate":
             if self.gradients_sum is None:
                 self.gradients_sum = like(self.trained)
             gradients = self.gradients_sum
-            if self.application is None:  # not when a window ends and memory may be short
-                self._make_application()
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
                        clip, self.slots, self.params, gradients, self.mode)
+        self._prepare_application(g, use)
         self.graphs[key] = g
         self.graphs.move_to_end(key)
         while len(self.graphs) > 4:
@@ -159,8 +169,17 @@ cdef class Engine:
 
     # -- steps ---------------------------------------------------------------------------
 
+    cdef int follow_decay(self) except -1:
+        """Take over another weight decay that the optimizer was given."""
+        cdef double given = self.optimizer.weight_decay
+        if given != self.decay_seen:
+            self.weight_decay = _within(given, "weight_decay", 0, 1)
+            self.decay_seen = given
+        return 0
+
     cdef int set_params(self) except -1:
         t = self.updates + 1
+        self.follow_decay()
         self.optimizer.follow_schedule(self.updates)
         _write(self.optimizer.params(self.weight_decay, t), self.params.decayed.data)
         if self.weight_decay != 0:
@@ -277,11 +296,11 @@ cdef class Engine:
                             break
                         loss = g.loss_value[0]
                         done += 1
-                        self.steps += 1
+                        pyggml_set64(&self.steps, self.steps + 1)
                         if accumulating:
                             self.window_rows += n
                         else:
-                            self.updates += 1
+                            pyggml_set64(&self.updates, self.updates + 1)
                         if losses is not NULL:
                             losses[done - 1] = loss
                         if metered:
@@ -338,6 +357,7 @@ cdef class Engine:
     cdef int _fill_table(self, float * table, int64_t n) except -1:
         """Write what the next n updates read: with decay and without, in turn."""
         cdef int64_t i
+        self.follow_decay()
         for i in range(n):
             t = self.updates + 1 + i
             self.optimizer.follow_schedule(self.updates + i)
@@ -361,7 +381,7 @@ cdef class Engine:
         if self.window_rows == 0:
             return 0
         if self.application is None:
-            self._make_application()
+            self.train_graph(self.batch_size, "accumulate")
         self.set_params()
         self.application.apply(<double>self.batch_size / self.window_rows,
                                self.optimizer.clipping)
@@ -369,9 +389,16 @@ cdef class Engine:
         self.updates += 1
         return 0
 
-    def _make_application(self):
-        self.application = Application(self.trained, self.gradients_sum, self.optimizer.rule,
-                                       self.slots, self.params)
+    cdef int _prepare_application(self, TrainGraph g, str use) except -1:
+        """Make what a window's end needs, not only then: memory may be short.
+
+        What the loss does not depend on is not moved, nor decayed, just as in a single step.
+        """
+        if use == "accumulate" and self.application is None:
+            self.application = Application(
+                [v for v in self.trained if v in g.reached], self.gradients_sum,
+                self.optimizer.rule, self.slots, self.params)
+        return 0
 
     cdef int forget_window(self) except -1:
         """Begin the window anew: a computation that failed left part of a gradient in it."""
@@ -580,7 +607,7 @@ cdef class Engine:
                     (<Variable>v).zero()
             self.optimizer.learning_rate = rate
             self.optimizer.weight_decay = state["optimizer"].weight_decay
-            self.weight_decay = decay
+            self.weight_decay, self.decay_seen = decay, self.optimizer.weight_decay
             self.steps, self.updates, self.window_rows, self.seed = counters
             self.warned = state["warned"]
             if schedule is not None:

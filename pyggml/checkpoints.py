@@ -6,9 +6,11 @@ rate, seeds and random streams, and the states of objects that the loop hands ov
 """
 
 import os
+from collections.abc import Mapping
 
 from pyggml import _random, _serialize, _states
 from pyggml._container import FileFormatError, write
+from pyggml._engine import Engine
 from pyggml._resumable import fit
 from pyggml._variable import Variable
 from pyggml.layers.base import positive_int
@@ -157,10 +159,15 @@ def save(path, trainer, keep=1, objects=None, extra=None):
     (1, 3)
     """
     keep = positive_int(keep, "keep")
+    if not isinstance(trainer, Engine):
+        raise TypeError(f"trainer must be a Trainer, got {type(trainer).__name__}")
+    if objects is not None and not isinstance(objects, Mapping):
+        raise TypeError(f"objects must be a dict, got {type(objects).__name__}")
     model = trainer.compiled
     metadata = base_metadata("checkpoint", model)
     try:
-        metadata |= architecture(model) | {"pyggml.compile": dumps(compile_arguments(model))}
+        metadata |= architecture(model) | {
+            "pyggml.compile": dumps(compile_arguments(model, trainer.made_with))}
     except TypeError as error:
         # The weights are what a long job cannot afford to lose; it can make its model itself.
         metadata["pyggml.model_error"] = f"it holds no model: {error}"
@@ -367,6 +374,8 @@ class Checkpoint:
         FileFormatError
             A ``ValueError``: an object does not take its state.
         """
+        if not isinstance(objects, Mapping):
+            raise TypeError(f"objects must be a dict, got {type(objects).__name__}")
         saved = self._objects()
         missing = sorted(set(objects) - set(saved))
         if missing:

@@ -219,9 +219,9 @@ def architecture(model):
     return keys | ({"pyggml.frozen_statistics": dumps(fixed)} if fixed else {})
 
 
-def compile_arguments(model):
-    """Return the arguments of ``compile``, or None."""
-    c = model.compiled
+def compile_arguments(model, compiled=None):
+    """Return the arguments of ``compile``, or None; those of an earlier one, if it is given."""
+    c = model.compiled if compiled is None else compiled
     if c is None:
         return None
     try:

@@ -383,6 +383,19 @@ def test_rotation_works_without_hard_links_and_after_a_kill_in_between(tmp_path,
     assert [(tmp_path / n).read_bytes() for n in ("f", "f.1")] == [b"5", b"4"]
 
 
+def test_a_rotation_over_very_many_files_takes_those_that_there_are(tmp_path):
+    """What is to be kept may be any number; other files of like names stay as they are."""
+    path = tmp_path / "f"
+    (tmp_path / "f.01").write_bytes(b"other")
+    (tmp_path / "f.x").write_bytes(b"other")
+    for text in (b"1", b"2", b"3"):
+        _durable.replace(path, lambda file, text=text: file.write(text), keep=2**62)
+    os.rename(tmp_path / "f.2", tmp_path / "f.9")
+    _durable.replace(path, lambda file: file.write(b"4"), keep=2**62)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {
+        "f": b"4", "f.1": b"3", "f.2": b"2", "f.10": b"1", "f.01": b"other", "f.x": b"other"}
+
+
 def test_a_device_is_no_place_for_a_model():
     if not os.path.exists("/dev/null"):
         pytest.skip("no /dev/null")
