@@ -4,7 +4,7 @@ import math
 import warnings
 from typing import Any
 
-from pyggml.layers.base import number
+from pyggml._scalars import number
 
 _lower_is_better = ("loss", "error", "mse", "mae", "rmse", "msle", "mape")
 _begin_hooks = ("on_train_batch_begin", "on_batch_begin")

@@ -28,6 +28,9 @@ from pyggml._random import draw_seed
 from pyggml.layers.base import batch_rows, positive_int
 from pyggml.optimizers import _within
 
+cdef extern from "_shared.h":
+    void pyggml_set64(int64_t * value, int64_t to) noexcept nogil
+
 # Steps between two looks at what else the process has to do: signals, other threads.
 cdef enum:
     _AT_ONCE = 512
@@ -40,10 +43,18 @@ cdef class Engine:
     """Base of :class:`pyggml.Trainer`: everything but what users call."""
 
     def _set_up(self, model, batch_size, nbatch_logical, mask, weight_decay, bint in_place,
-                share=None):
+                share=None, bint own=False, bint blank=False):
+        """Make all that a trainer has from the start.
+
+        It works on the model's own weights if ``own`` or ``in_place``, which is for ``fit``, else
+        on copies. ``blank`` leaves moments and copies undefined, for :meth:`_set_state`.
+        """
         compiled = require_compiled(model)
+        own = own or in_place
         # A model owns the trainer that its fit runs on.
         self.compiled = weakref.proxy(model) if in_place else model
+        # The model may be compiled anew; this trainer goes on as it began.
+        self.made_with = None if in_place else compiled
         self.program = model.program
         self.names = model.weight_names
         self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)
@@ -53,18 +64,18 @@ cdef class Engine:
         self.graphs = OrderedDict()
         self._configure(batch_size, nbatch_logical, mask)
         shared, locks = _shared(share, self.program, self.names)
-        self.bindings = {} if in_place else {
-            v: shared.get(v) or v.clone() for v in self.program.variables}
+        self.bindings = {} if own else {
+            v: shared.get(v) or v.clone(not blank) for v in self.program.variables}
         # What is frozen later, for another trainer on the same layers, goes on training in this;
         # only the trainer of ``fit`` follows.
         self.mode = model._training_mode()
         self.trained = [self.bindings.get(v, v) for v in self.program.variables if v in self.mode]
-        self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
+        self.slots = {v: _slots(v, self.optimizer.n_slots, not blank) for v in self.trained}
         self.idle_slots = {}
         self.gradients_sum = self.gradients_given = None
         self.params = StepParams(self.optimizer.decay_biases)
         self.at_once = 16
-        self.predictor = (model._predictor_of_program() if in_place
+        self.predictor = (model._predictor_of_program() if own
                           else Predictor(self.program, self.bindings, together(*locks)))
         self.lock = self.predictor.lock
         self.seed = draw_seed()
@@ -285,11 +296,11 @@ cdef class Engine:
                             break
                         loss = g.loss_value[0]
                         done += 1
-                        self.steps += 1
+                        pyggml_set64(&self.steps, self.steps + 1)
                         if accumulating:
                             self.window_rows += n
                         else:
-                            self.updates += 1
+                            pyggml_set64(&self.updates, self.updates + 1)
                         if losses is not NULL:
                             losses[done - 1] = loss
                         if metered:
@@ -521,7 +532,7 @@ cdef class Engine:
         ----------
         state : dict
             As :meth:`_get_state` returns it, with anything that has a ``shape`` in place of the
-            Variables. Weights that are left out stay as they are.
+            Variables. ``weights`` may be None: they stay as they are.
         fill : callable
             Called with a list of (Variable, source): sets the Variables.
 
@@ -543,9 +554,9 @@ cdef class Engine:
                 raise ValueError(f"the state is one of {state['optimizer']!r}, but the model was "
                                  f"compiled with {self.optimizer!r}")
             pairs = []
-            weights = state["weights"] or {}
+            weights = by_name if state["weights"] is None else state["weights"]
             gradients = state["gradients"]
-            _same_names("weights", weights, by_name if weights else {})
+            _same_names("weights", weights, by_name)
             # What was frozen then may not be now, and the other way round.
             saved = state["slots"] | state["idle_slots"]
             fresh = set(state["untrained"]) - set(saved)
@@ -553,8 +564,8 @@ cdef class Engine:
                         {name: None for name in trained if name not in fresh})
             _same_names("moments", saved, {name: None for name in by_name if name not in fresh})
             _same_names("gradients", gradients, trained if state["window_rows"] else {})
-            for name, source in weights.items():
-                pairs.append((by_name[name], source))
+            if state["weights"] is not None:
+                pairs += [(by_name[name], source) for name, source in weights.items()]
             # Frozen weights keep moments for when they go on.
             slots = {v: self.slots.get(v) or _slots(v, self.optimizer.n_slots)
                      for v in [by_name[name] for name in saved]}
@@ -620,9 +631,9 @@ cdef int _write(values, float * target) except -1:
     return 0
 
 
-cdef tuple _slots(Variable v, int n):
-    """State of the step rule for a weight, which always begins with 0."""
-    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
+cdef tuple _slots(Variable v, int n, bint clear=True):
+    """State of the step rule for a weight: 0 at the beginning."""
+    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False, clear=clear)
                   for i in range(n)])
 
 

@@ -207,8 +207,8 @@ class Epochs:
             "stopped": bool(self.model.stop_training),
         }
 
-    def set_state(self, state):
-        """Go on where :meth:`get_state` was called; before the first epoch only.
+    def check_state(self, state):
+        """See whether :meth:`set_state` can take a state.
 
         Raises
         ------
@@ -220,6 +220,9 @@ class Epochs:
                              f"fit has {self._about()}")
         if state["split"] != self.setup.split:
             raise ValueError("validation_split now takes other rows than before; give seed")
+
+    def set_state(self, state):
+        """Go on where :meth:`get_state` was called; before the first epoch only."""
         if state["step"]:
             self.meter.set_state(state["meter"])
         self.batches.set_state(state["source"])

@@ -4,6 +4,7 @@ import numpy as np
 
 from pyggml._feed import read
 from pyggml._opt_core import OptCore
+from pyggml._opt_result import check_result
 from pyggml._rowwise import argmax_last
 
 
@@ -257,6 +258,7 @@ class OptContext(OptCore):
             return self._run(x, labels, weights, result, False)
 
     def _run(self, x, labels, weights, result, backward):
+        check_result(result)
         if not self.static_graphs:
             raise RuntimeError("step and evaluate need static graphs; use prepare_alloc, "
                                "set_inputs, set_labels, alloc and eval")

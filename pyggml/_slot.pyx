@@ -40,6 +40,11 @@ cdef class Slot:
         For ``"classes"``; for ``"index"`` it is the tensor's own, set by what looks up with it.
     row_shape : tuple of int, optional
         Shape of one row as the caller gives it, where it is not the tensor's.
+
+    Attributes
+    ----------
+    joint : bool
+        Of labels: whether one acts on what others contribute to the loss.
     """
 
     def __cinit__(self, Tensor tensor, str name, str kind="dense", int64_t limit=INT32_MAX,

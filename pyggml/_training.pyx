@@ -147,7 +147,7 @@ cdef class TrainGraph:
 
         def make(Graph graph):
             inputs = program.make_inputs(graph)
-            outputs = program.run(graph, [slot.tensor for slot in inputs], True)
+            outputs = program.run(graph, [slot.tensor for slot in inputs])
             loss = criterion.build(graph, outputs)
             return inputs, loss, _prepare(graph, loss.total)
 

@@ -15,7 +15,8 @@ import numpy as np
 from pyggml._backup import BackupAndRestore
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
 from pyggml._progress import Display
-from pyggml.layers.base import count, number, positive_int
+from pyggml._scalars import number
+from pyggml.layers.base import count, positive_int
 from pyggml.optimizers import _rate
 from pyggml.schedules import LearningRateScheduler
 
@@ -489,6 +490,10 @@ def _number(value):
 
 class TerminateOnNaN(Callback):
     """Ends training when the loss of a batch is NaN or infinite.
+
+    The update by that batch is done then: weights are mostly NaN, or were moved by what gradient
+    an infinite loss has. ``EarlyStopping("loss", restore_best_weights=True)`` beside it brings
+    back those of the best epoch; a NaN is never the best.
 
     Attributes
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyggml.layers.base import number
+from pyggml._scalars import number
 
 
 class History:

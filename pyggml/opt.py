@@ -17,7 +17,7 @@ from pyggml._opt_context import OptContext
 from pyggml._opt_core import OPTIMIZERS, default_params, optimizer_name
 from pyggml._opt_dataset import Dataset
 from pyggml._opt_losses import LOSS_TYPES
-from pyggml._opt_result import Result
+from pyggml._opt_result import Result, check_result
 from pyggml._variable import Variable
 from pyggml.data import Stream, unpack
 from pyggml.history import History
@@ -94,6 +94,11 @@ def epoch(opt, dataset, result_train=None, result_eval=None, idata_split=-1, cal
     if not isinstance(opt, OptContext):
         raise TypeError(f"opt must be an OptContext, got {type(opt).__name__}")
     _check_dataset(dataset)
+    for name, result in (("result_train", result_train), ("result_eval", result_eval)):
+        check_result(result, name)
+    for name, callback in (("callback_train", callback_train), ("callback_eval", callback_eval)):
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{name} must be callable, got {type(callback).__name__}")
     if not opt.static_graphs:
         raise RuntimeError("epoch needs a context with static graphs")
     batch = opt.batch_size

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from pyggml._lookup import lookup
-from pyggml.layers.base import number
+from pyggml._scalars import number
 
 
 def _rate(value, name):

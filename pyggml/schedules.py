@@ -12,7 +12,8 @@ import inspect
 import math
 
 from pyggml._callback import Callback
-from pyggml.layers.base import count, number, positive_int
+from pyggml._scalars import number
+from pyggml.layers.base import count, positive_int
 from pyggml.optimizers import _rate
 
 __all__ = [
@@ -323,7 +324,15 @@ class CosineDecay(Schedule):
             if period is None:
                 raise ValueError("CosineDecay needs t_max where the length of the run is unknown")
             length = max(1, period - self.warmup)
-        if self.restarts:
+        if self.restarts and self.t_mult == 1:
+            t %= length
+        elif self.restarts:
+            grows = self.t_mult - 1
+            passed = int(math.log1p(t * grows / length) / math.log1p(grows)) - 1
+            if passed > 64:  # cycles that hardly grow: not one by one
+                more = math.expm1(passed * math.log1p(grows))
+                t -= length * more / grows
+                length *= 1 + more
             while t >= length:
                 t -= length
                 length *= self.t_mult

@@ -191,7 +191,7 @@ def test_multiprocessing_gives_the_same_numbers_as_one_process(method, tmp_path)
     """))
     # The number of threads of spawned children is the default; results depend on it.
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"OMP_NUM_THREADS": "2"}, check=False,
+                          env=os.environ | {"PYGGML_NUM_THREADS": "2"}, check=False,
                           cwd=Path(__file__).parent)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 

@@ -3,7 +3,7 @@
 import math
 
 from pyggml import ops
-from pyggml.layers.base import number
+from pyggml._scalars import number
 from pyggml.losses.base import EPSILON, Loss, at_least
 
 
@@ -126,6 +126,7 @@ class CosineSimilarity(Loss):
 
     name = "cosine_similarity"
     per_row = True
+    joint = True
 
     def values(self, y_true, y_pred):
         return ops.negative(ops.multiply(_unit(y_true), _unit(y_pred)))
