@@ -287,6 +287,8 @@ class ModelCheckpoint(Monitor):
     3
     """
 
+    _knows_epochs = True
+
     def __init__(self, filepath, monitor="val_loss", verbose=0, save_best_only=False,
                  save_weights_only=False, mode="auto", save_freq="epoch",
                  initial_value_threshold=None, save=None) -> None:
