@@ -2,6 +2,8 @@
 
 import copy
 
+import numpy as np
+
 from pyggml import _criterion, activations, losses, metrics
 
 
@@ -38,7 +40,24 @@ class Compiled:
                         for loss, symbol in zip(self.criterion.losses, program.outputs,
                                                 strict=True)]
         self._masked = {}
-        self.make_metrics()
+        for i, _, metric in self.make_metrics():
+            self._try(metric, i)
+
+    def _try(self, metric, i):
+        """Refuse a metric that does not fit the labels: else it would be found after a step."""
+        if not type(metric).__module__.startswith(metrics.__name__) \
+                or isinstance(metric, metrics.FunctionMetric):
+            return  # a user's own may do anything
+        loss, shape = self.criterion.losses[i], (1, *self.criterion.output_shapes[i][1:])
+        y_pred = np.full(shape, 0.5, np.float32)
+        y_true = np.zeros(shape[:-1], np.int64) if loss.labels == "classes" else y_pred * 0
+        if y_true.ndim == y_pred.ndim - 1 and y_pred.shape[-1] == 1:
+            y_true = y_true[..., np.newaxis]
+        try:
+            metric.update(y_true, y_pred)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"metric {metric.name!r} does not fit loss {loss.name!r} of output "
+                              f"{self.criterion.output_names[i]!r}: {error}") from error
 
     def masked(self, mask):
         """Return the criterion that takes such weights, the same one at every call."""

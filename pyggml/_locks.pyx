@@ -6,7 +6,8 @@ that steps in a loop would keep others waiting for seconds. Here a lock that som
 handed to that thread when it is released, and a loop without the GIL sees by :meth:`Lock.wanted`
 that it should release it.
 
-The state of a lock is guarded by the GIL: nothing between two waits can be interrupted.
+The state of a lock is guarded by the GIL: nothing between two waits can be interrupted. Only the
+number of those who wait is looked at without it.
 """
 
 import os
@@ -18,12 +19,9 @@ from libc.stdlib cimport free, malloc
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
 
-cdef extern from *:
-    """
-    /* Written by one thread while another one looks, which may see it a little later. */
-    static inline int pyggml_peek(const int * value) { return *(const volatile int *)value; }
-    """
+cdef extern from "_shared.h":
     int pyggml_peek(const int * value) noexcept nogil
+    void pyggml_set(int * value, int to) noexcept nogil
 
 cdef long _era = 0  # forks that led to this process
 cdef unsigned long _forker = 0
@@ -98,7 +96,7 @@ cdef class Lock:
         if self.depth == 0:  # released while the turn was made
             return self.take()
         self.queue.append(turn)
-        self.n_waiting += 1
+        pyggml_set(&self.n_waiting, self.n_waiting + 1)
         try:
             turn.lock.acquire()
         except BaseException:  # an interrupt while waiting
@@ -106,7 +104,7 @@ cdef class Lock:
                 self.give()
             else:
                 self.queue.remove(turn)
-                self.n_waiting -= 1
+                pyggml_set(&self.n_waiting, self.n_waiting - 1)
             raise
         return 0
 
@@ -118,7 +116,7 @@ cdef class Lock:
             self.depth = 0
             return 0
         turn = self.queue.popleft()
-        self.n_waiting -= 1
+        pyggml_set(&self.n_waiting, self.n_waiting - 1)
         self.owner = turn.ident
         turn.lock.release()
         return 0
@@ -126,7 +124,7 @@ cdef class Lock:
     cdef int _after_fork(self) except -1:
         """Forget the threads that this process has not."""
         self.queue = deque()
-        self.n_waiting = 0
+        pyggml_set(&self.n_waiting, 0)
         if self.owner != _forker:
             self.owner = 0  # no thread's number
         self.era = _era

@@ -365,10 +365,10 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         self.require_compiled()
         compiled = self.compiled
         if compiled.trainer is None:
-            compiled.trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
+            trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
             if compiled.training_state is not None:
-                checkpoints.resume(compiled.trainer, compiled.training_state)
-                compiled.training_state = None
+                checkpoints.resume(trainer, compiled.training_state)
+            compiled.trainer, compiled.training_state = trainer, None
         else:
             compiled.trainer._follow_freezing()
             compiled.trainer._configure(batch_size, nbatch_logical, mask)

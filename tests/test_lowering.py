@@ -162,7 +162,10 @@ CASES = {
     "rnn": [sequential((5, 4), lambda: L.LSTM(7), lambda: L.Dense(3)),
             sequential((5, 4), lambda: L.GRU(7, return_sequences=True), L.Flatten,
                        lambda: L.Dense(3)),
-            sequential((5, 4), lambda: L.SimpleRNN(7), lambda: L.Dense(3))],
+            sequential((5, 4), lambda: L.SimpleRNN(7), lambda: L.Dense(3)),
+            # The nodes of the step are custom ones too, with user data of another kind.
+            sequential((5, 4), lambda: L.GRU(7), lambda: L.Dense(3), optimizer=lambda:
+                       optimizers.Adam(0.01, epsilon=1e-2, global_clipnorm=0.1))],
     "attention": [attended(False), attended(True)],
     "add": [functional(residual, (6, 5)), sequential((5, 4), lambda: L.GRU(7), lambda: L.Dense(3)),
             sequential((6, 5), Positions, lambda: L.Dense(3))],

@@ -28,6 +28,15 @@ enum { PG_OK = 0, PG_ENOMEM = -1, PG_EINVAL = -2 };
 #define PG_ALIGN64 _Alignas(64)
 #endif
 
+/* AddressSanitizer sees plain accesses and memcpy, but no instruction with a mask. */
+#if defined(__SANITIZE_ADDRESS__)
+#define PG_ASAN
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PG_ASAN
+#endif
+#endif
+
 #if defined(_MSC_VER)
 #define PG_TLS __declspec(thread)
 #else

@@ -13,7 +13,15 @@ PG_INLINE void v_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
 PG_INLINE vi vi_iota(void) { return _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0); }
 PG_INLINE vi v_first_i(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), vi_iota()); }
 PG_INLINE vm v_first(int n) { return _mm256_castsi256_ps(v_first_i(n)); }
+#if defined(PG_ASAN)
+PG_INLINE vf v_loadn(const float *p, int n) {
+    float lanes[VL] = {0};
+    memcpy(lanes, p, (size_t)n * sizeof *p);
+    return v_load(lanes);
+}
+#else
 PG_INLINE vf v_loadn(const float *p, int n) { return _mm256_maskload_ps(p, v_first_i(n)); }
+#endif
 /* In pieces: masked stores are slow on some processors. */
 PG_INLINE void v_storen(float *p, vf a, int n) {
     __m128 h = _mm256_castps256_ps128(a);

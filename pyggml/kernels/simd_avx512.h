@@ -11,8 +11,21 @@ PG_INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
 PG_INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 PG_INLINE void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 PG_INLINE vm v_first(int n) { return (vm)((1u << n) - 1u); }
+#if defined(PG_ASAN)
+PG_INLINE vf v_loadn(const float *p, int n) {
+    float lanes[VL] = {0};
+    memcpy(lanes, p, (size_t)n * sizeof *p);
+    return v_load(lanes);
+}
+PG_INLINE void v_storen(float *p, vf a, int n) {
+    float lanes[VL];
+    v_store(lanes, a);
+    memcpy(p, lanes, (size_t)n * sizeof *p);
+}
+#else
 PG_INLINE vf v_loadn(const float *p, int n) { return _mm512_maskz_loadu_ps(v_first(n), p); }
 PG_INLINE void v_storen(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, v_first(n), a); }
+#endif
 PG_INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 PG_INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 PG_INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }

@@ -38,8 +38,9 @@ class BatchNormalization(Layer):
     momentum : float or None
         How the moving statistics follow. None, the default and the behaviour of the reference:
         training steps leave them alone, and they are computed exactly from data afterwards (by
-        ``fit``, or by ``Trainer.calibrate_bn``). A number in [0, 1], as in Keras (0.99 there):
-        every training step moves them, ``moving * momentum + batch * (1 - momentum)``.
+        ``fit``, or by ``Trainer.calibrate_bn``; ``train_on_batch`` does not). A number in [0, 1],
+        as in Keras (0.99 there): every training step moves them,
+        ``moving * momentum + batch * (1 - momentum)``.
     epsilon : float
         Added to the variance.
     center, scale : bool

@@ -6,13 +6,20 @@
 #include "gemm.h"
 #include "node_common.h"
 
-int pg_is_gradient_of(const struct ggml_tensor * t, const pg_function * f) {
-    const pg_note * note = (const pg_note *) params_of(t).userdata;
-    return note != NULL && note->function == f && t != f->output;
+int pg_is_gradient(const struct ggml_tensor * t, const pg_function * f, int input) {
+    /* Only where the function is known the user data is: that of a stepper is no note. */
+    const custom_params p = params_of(t);
+    return t->op == GGML_OP_CUSTOM && p.fun == f->backward[input] &&
+           ((const pg_note *) p.userdata)->function == f;
 }
 
-int pg_is_gradient(const struct ggml_tensor * t, const pg_function * f, int input) {
-    return pg_is_gradient_of(t, f) && params_of(t).fun == f->backward[input];
+int pg_is_gradient_of(const struct ggml_tensor * t, const pg_function * f) {
+    for (int i = 0; i < PG_MAX_INPUTS; ++i) {
+        if (f->backward[i] != NULL && pg_is_gradient(t, f, i)) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 #define FUNCTION                                                                                  \

@@ -232,7 +232,7 @@ static void order_gradients(work * w, struct ggml_context * ctx) {
         for (int pass = 0; pass < 2; ++pass) {
             for (struct ggml_tensor * t = ggml_get_first_tensor(ctx); t != NULL;
                  t = ggml_get_next_tensor(ctx, t)) {
-                if (t->op != GGML_OP_CUSTOM || !pg_is_gradient_of(t, c->function)) {
+                if (!pg_is_gradient_of(t, c->function)) {
                     continue;
                 }
                 if (pass == 0 && pg_is_gradient(t, c->function, 0)) {

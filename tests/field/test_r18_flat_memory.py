@@ -7,6 +7,7 @@ every cache of graphs.
 """
 
 import json
+import os
 
 import pytest
 from child import run_child
@@ -86,7 +87,7 @@ LOOPS = {
     "errors": (1_000, """
         for call in (lambda: trainer.step(x[:9], y[:9]), lambda: trainer.predict(x[:n, :3]),
                      lambda: model.fit(x[:n], y[:n, :1], verbose=0),
-                     lambda: model.evaluate(x[:n], y), lambda: model.predict(x[0]),
+                     lambda: model.evaluate(x[:n], y[:n - 1]), lambda: model.predict(x[0]),
                      lambda: pyggml.Trainer(model, -n), lambda: layers.Dense(n)(model),
                      lambda: model.set_weights([x]), lambda: dense(loss="output", sizes=(4, n)).fit(
                          x, y, verbose=0)):
@@ -141,7 +142,8 @@ def run(name, first, times, bound, n_threads=1):
     body = "\n".join("    " + line[indent:] for line in lines)
     code = PRELUDE.format(n_threads=n_threads) + RUN.format(body=body, first=first, times=times)
     before, after, *took = json.loads(run_child(code, timeout=1200))
-    assert after[0] - before[0] < bound, f"{(after[0] - before[0]) >> 10} KiB more"
+    if "PYGGML_SANITIZER" not in os.environ:  # which keeps back what is freed
+        assert after[0] - before[0] < bound, f"{(after[0] - before[0]) >> 10} KiB more"
     assert after[1:] == before[1:], "threads and open files"
     return took
 

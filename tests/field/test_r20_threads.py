@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from child import run_child
+from child import STRETCH, run_child
 
 PRELUDE = """
 import sys, threading
@@ -355,5 +355,5 @@ def test_r20c_ctrl_c_ends_a_long_call_within_two_seconds(name, n_threads, tmp_pa
         process.kill()
         process.wait()
     assert (word, out, err, process.returncode) == ("interrupted", "done\n", "", 0)
-    assert float(when) - sent < 2
+    assert float(when) - sent < 2 * STRETCH
     assert np.isfinite(float(when))
