@@ -1,16 +1,20 @@
-"""How fast model files are beside NumPy's, for 100 MB.
+"""How fast files of models and checkpoints are beside NumPy's, for 100 MB of weights.
 
 Prints medians, over rounds in turn, of the time of
 
-- ``model.save`` over ``numpy.save`` of the same bytes, brought to the disk by both (``fsync``), and
-  over ``numpy.save`` that leaves them to the system;
-- ``load_model`` over ``numpy.load``;
-- ``save_checkpoint`` and ``from_checkpoint`` over the same, byte for byte.
+- ``save``, ``save_weights`` and ``save_checkpoint`` over ``numpy.save`` of the same bytes, brought
+  to the disk by both (``fsync``), and over ``numpy.save`` that leaves them to the system;
+- ``load_model``, ``load_weights`` and ``from_checkpoint``, with the model of the file and with one
+  that is given, over ``numpy.load``.
+
+Before each, unmeasured, what was written before is brought to the disk and garbage is collected,
+so that nobody waits for another's bytes or pays for pages that another one still holds.
 
 Run ``python files.py --folder /where/the/disk/is``.
 """
 
 import argparse
+import gc
 import os
 import statistics
 import tempfile
@@ -23,47 +27,69 @@ from pyggml import layers
 
 
 def alternate(functions, rounds):
-    """Return each function's times, one a round."""
-    times = [[] for _ in functions]
+    """Return each function's times by its name, one a round, each round in another order."""
+    times = {name: [] for name in functions}
+    for function in functions.values():
+        function()
+    rng = np.random.default_rng(0)
     for _ in range(rounds):
-        for found, function in zip(times, functions, strict=True):
+        for name in rng.permutation(list(functions)):
+            function = functions[name]
+            gc.collect()
+            if hasattr(os, "sync"):
+                os.sync()
             began = time.perf_counter()
             function()
-            found.append(time.perf_counter() - began)
+            times[name].append(time.perf_counter() - began)
     return times
 
 
 def ratio(some, others, share=1.0):
-    return statistics.median(a / b * share for a, b in zip(some, others, strict=True))
+    return statistics.median(a / b for a, b in zip(some, others, strict=True)) * share
 
 
 def main(folder, rounds):
+    def place(name):
+        return os.path.join(folder, name)
+
     model = pyggml.Sequential([pyggml.Input((5000,)), layers.Dense(5000, use_bias=False)])
     model.compile("sgd", "mse")
     array = model.get_weights()[0]
-    npy, gguf = os.path.join(folder, "a.npy"), os.path.join(folder, "m.gguf")
-    ckpt = os.path.join(folder, "m.ckpt")
     trainer = pyggml.Trainer(model, 1)
+    trained = pyggml.Sequential([pyggml.Input((2900,)), layers.Dense(2900, use_bias=False)])
+    trained.compile("adam", "mse")  # weights and two moments: 100 MB together
+    adam = pyggml.Trainer(trained, 1)
 
-    def numpy_save():
-        with open(npy, "wb") as file:
+    def durable():
+        with open(place("npy"), "wb") as file:
             np.save(file, array)
             file.flush()
             os.fsync(file.fileno())
 
-    functions = [numpy_save, lambda: np.save(npy, array), lambda: np.load(npy),
-                 lambda: model.save(gguf), lambda: pyggml.load_model(gguf),
-                 lambda: trainer.save_checkpoint(ckpt),
-                 lambda: pyggml.Trainer.from_checkpoint(ckpt).free()]
-    for function in functions:
-        function()
-    durable, plain, load, save, load_model, save_ckpt, load_ckpt = alternate(functions, rounds)
-    share = os.path.getsize(npy) / os.path.getsize(ckpt)
-    print(f"model.save: {ratio(save, durable):.2f} of numpy.save on the disk, "
-          f"{ratio(save, plain):.2f} of numpy.save left to the system")
-    print(f"load_model: {ratio(load_model, load):.2f} of numpy.load")
-    print(f"save_checkpoint: {ratio(save_ckpt, durable, share):.2f} of numpy.save on the disk")
-    print(f"from_checkpoint: {ratio(load_ckpt, load, share):.2f} of numpy.load")
+    savers = {"save": lambda: model.save(place("gguf")),
+              "save_weights": lambda: model.save_weights(place("weights")),
+              "save_checkpoint": lambda: trainer.save_checkpoint(place("ckpt")),
+              "save_checkpoint, Adam": lambda: adam.save_checkpoint(place("adam"))}
+    loaders = {"load_model": lambda: pyggml.load_model(place("gguf")),
+               "load_weights": lambda: model.load_weights(place("weights")),
+               "from_checkpoint": lambda: pyggml.Trainer.from_checkpoint(place("ckpt")).free(),
+               "from_checkpoint, model given":
+                   lambda: pyggml.Trainer.from_checkpoint(place("ckpt"), model).free(),
+               "from_checkpoint, Adam":
+                   lambda: pyggml.Trainer.from_checkpoint(place("adam")).free()}
+    times = alternate({"durable": durable, "plain": lambda: np.save(place("npy"), array), **savers,
+                       "load": lambda: np.load(place("npy")), **loaders}, rounds)
+    share = os.path.getsize(place("npy")) / os.path.getsize(place("adam"))
+    for name in ("durable", "plain", "load"):
+        print(f"numpy, {name}: {statistics.median(times[name]) * 1000:.0f} ms")
+    for name in savers:
+        equal = share if "Adam" in name else 1.0
+        print(f"{name}: {ratio(times[name], times['durable'], equal):.2f} of numpy.save on the "
+              f"disk, {ratio(times[name], times['plain'], equal):.2f} of numpy.save left to the "
+              "system")
+    for name in loaders:
+        equal = share if "Adam" in name else 1.0
+        print(f"{name}: {ratio(times[name], times['load'], equal):.2f} of numpy.load")
 
 
 if __name__ == "__main__":
@@ -71,5 +97,5 @@ if __name__ == "__main__":
     parser.add_argument("--folder", help="by default one for temporary files")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as place:
-        main(place, options.rounds)
+    with tempfile.TemporaryDirectory(dir=options.folder) as made:
+        main(made, options.rounds)

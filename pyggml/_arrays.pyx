@@ -38,6 +38,31 @@ cdef dict _kinds = {
 }
 
 
+def as_array(value, str name):
+    """Return ``value`` as an array without copying one that already is.
+
+    Raises
+    ------
+    TypeError
+        What NumPy cannot make an array of.
+    ValueError
+        A masked array with masked elements, whose mask would be forgotten.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(f"{name} is a masked array with {np.ma.count_masked(value)} masked "
+                         "elements; fill them, and give sample_weight 0 to rows not to count")
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # lists of unequal length
+        raise TypeError(f"{name} must be an array of real numbers: {error}") from None
+
+
+def shape_of(value, str name):
+    """Return the shape of an array-like, as a tuple."""
+    shape = getattr(value, "shape", None)
+    return tuple(as_array(value, name).shape if shape is None else shape)
+
+
 def as_real_array(value, str name):
     """Return ``value`` as an array of real numbers without copying one that already is.
 
@@ -45,11 +70,10 @@ def as_real_array(value, str name):
     ------
     TypeError
         Complex, object, string and date arrays, and what NumPy cannot make an array of.
+    ValueError
+        As for :func:`as_array`.
     """
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # lists of unequal length
-        raise TypeError(f"{name} must be an array of real numbers: {error}") from None
+    array = as_array(value, name)
     if array.dtype.kind not in "fiub":
         raise TypeError(
             f"{name} must hold real numbers (float, integer or bool), got dtype {array.dtype}")

@@ -28,6 +28,7 @@ class Backup(Callback):
     """
 
     comes_last = True
+    reads_model = False  # what it saves is trained on
 
     def __init__(self, path, save_freq="epoch", keep=1, delete=True, handler=None):
         super().__init__()
@@ -59,11 +60,12 @@ class Backup(Callback):
             if saved.objects != sorted(objects):
                 raise ValueError(f"{found}: it holds states of the callbacks {saved.objects}, but "
                                  f"{sorted(objects)} were given")
-            saved.resume(self.model.compiled.trainer)
             try:
-                self._epochs.set_state(state)
+                self._epochs.check_state(state)
             except ValueError as error:
                 raise ValueError(f"{found}: {error}") from None
+            saved.resume(self.model.compiled.trainer)
+            self._epochs.set_state(state)
             saved.restore(objects)
             self._batches = state["since_save"]
         self.restored = found

@@ -9,6 +9,7 @@ import contextlib
 
 import numpy as np
 
+from pyggml._arrays import shape_of
 from pyggml.data import ClassWeights, pack, unpack
 
 
@@ -25,7 +26,7 @@ def mask_for(sample_weight, criterion, n_rows):
     masks = set()
     for given, shape in zip(criterion.split_weights(sample_weight), criterion.output_shapes,
                             strict=True):
-        dims = tuple(np.shape(given))
+        dims = shape_of(given, "sample_weight")
         element = (n_rows, *shape[1:])
         if dims in ((n_rows,), (n_rows, 1)) and dims != element:
             masks.add("rows")

@@ -17,9 +17,9 @@ class _Tapped:
         self.make_inputs = program.make_inputs
         self.split_inputs = program.split_inputs
 
-    def run(self, graph, tensors, training):
+    def run(self, graph, tensors):
         graph.taps = {}
-        self.program.run(graph, tensors, training)
+        self.program.run(graph, tensors)
         return graph.taps[self.layer]
 
 
@@ -31,9 +31,9 @@ class _Finder:
         self.make_inputs = program.make_inputs
         self.layers = []
 
-    def run(self, graph, tensors, training):
+    def run(self, graph, tensors):
         graph.taps = {}
-        outputs = self.program.run(graph, tensors, training)
+        outputs = self.program.run(graph, tensors)
         self.layers = list(graph.taps)
         return outputs
 

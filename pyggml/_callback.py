@@ -4,10 +4,13 @@ import math
 import warnings
 from typing import Any
 
+from pyggml._scalars import number
+
 _lower_is_better = ("loss", "error", "mse", "mae", "rmse", "msle", "mape")
 _begin_hooks = ("on_train_batch_begin", "on_batch_begin")
 _end_hooks = ("on_train_batch_end", "on_batch_end")
 _test_hooks = ("on_test_batch_begin", "on_test_batch_end")
+_late_hooks = ("on_epoch_end", "on_train_end")
 
 
 class Callback:
@@ -30,6 +33,10 @@ class Callback:
     Where no callback has a hook for batches, many steps are made at once without Python. A class
     that has one and does not read its metrics says ``reads_logs = False``: computing them for
     every batch costs more than a small step.
+
+    Statistics of batch norm layers that steps do not move (``momentum=None``) are computed before
+    ``on_epoch_end``, from up to 1024 training rows: what a callback predicts or saves then is
+    right. A class that does not use the model there says ``reads_model = False``.
 
     Examples
     --------
@@ -230,32 +237,38 @@ class CallbackList:
     """
 
     def __init__(self, callbacks=(), model=None, params=None):
+        self.params = {}
+        self._model = None
+        self._began = []
+        self._take(callbacks)
+        if model is not None or params is not None:
+            self.attach(model, {} if params is None else params)
+
+    def _take(self, callbacks):
         if callbacks is None:
             callbacks = ()
         if isinstance(callbacks, (Callback, CallbackList)):
             callbacks = [callbacks]
-        self.callbacks = []
+        taken = []
         for callback in callbacks:
             if isinstance(callback, CallbackList):
-                self.callbacks += callback.callbacks
+                taken += callback.callbacks
             elif isinstance(callback, Callback):
-                self.callbacks.append(callback)
+                taken.append(callback)
             else:
                 raise TypeError("callbacks must be Callback objects, got "
                                 f"{type(callback).__name__}")
         # Who saves the states of the others comes after them.
-        self.callbacks.sort(key=lambda c: getattr(c, "comes_last", False))
-        self.params = {}
-        self._began = []
+        self.callbacks = sorted(taken, key=lambda c: getattr(c, "comes_last", False))
         # Only what somebody listens to is computed: logs of batches are dear.
         self.begin_hooks = any(_overrides(c, _begin_hooks) for c in self.callbacks)
         self.end_hooks = any(_overrides(c, _end_hooks) for c in self.callbacks)
         self.test_hooks = any(_overrides(c, _test_hooks) for c in self.callbacks)
         self.reads_logs = any(_overrides(c, _end_hooks) and getattr(c, "reads_logs", True)
                               for c in self.callbacks)
+        self.reads_model = any(_overrides(c, _late_hooks) and getattr(c, "reads_model", True)
+                               for c in self.callbacks)
         self._pausing = [c for c in self.callbacks if hasattr(c, "_pause")]
-        if model is not None or params is not None:
-            self.attach(model, {} if params is None else params)
 
     def attach(self, model, params):
         """Tell all callbacks model and parameters.
@@ -265,19 +278,21 @@ class CallbackList:
         model : Model
         params : dict, optional
         """
-        self.params = params
+        self.params, self._model = params, model
         for callback in self.callbacks:
             callback.set_params(params)
             callback.set_model(model)
 
     def append(self, callback):
-        """Add a callback.
+        """Add a callback, and tell it the model and parameters that the others were told.
 
         Parameters
         ----------
         callback : Callback
         """
-        self.__init__([*self.callbacks, callback])
+        self._take([*self.callbacks, callback])
+        if self._model is not None or self.params:
+            self.attach(self._model, self.params)
 
     def on_train_begin(self, logs=None):
         """Call the hook of all.
@@ -320,8 +335,9 @@ class CallbackList:
         ----------
         epochs : Epochs
         """
-        for callback in self._pausing:
-            callback._epochs = epochs
+        for callback in self.callbacks:
+            if hasattr(callback, "_epochs"):
+                callback._epochs = epochs
 
     def patience(self):
         """Return how many batches may pass before the next :meth:`pause`."""
@@ -371,8 +387,8 @@ for _name in [name for name in vars(Callback)
 
 
 def _overrides(callback, names):
-    """Return whether a callback wants to be called for batches."""
-    if names is not _test_hooks and not getattr(callback, "uses_batches", True):
+    """Return whether a callback wants to be called."""
+    if names in (_begin_hooks, _end_hooks) and not getattr(callback, "uses_batches", True):
         return False
     return any(getattr(type(callback), name) is not getattr(Callback, name)
                or name in vars(callback) for name in names)
@@ -438,7 +454,9 @@ class Monitor(Callback):
         if mode not in ("auto", "min", "max"):
             raise ValueError(f"mode must be 'auto', 'min' or 'max', got {mode!r}")
         self.monitor = monitor
-        self.min_delta = abs(float(min_delta))
+        self.min_delta = abs(number(min_delta, "min_delta"))
+        if math.isnan(self.min_delta):
+            raise ValueError("min_delta must be a number, got nan")
         if mode == "auto":
             parts = monitor.lower().split("_")
             lower = "loss" in monitor.lower() or any(p in _lower_is_better for p in parts)

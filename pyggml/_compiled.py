@@ -2,7 +2,9 @@
 
 import copy
 
-from pyggml import _criterion, losses, metrics
+import numpy as np
+
+from pyggml import _criterion, activations, losses, metrics
 
 
 class Compiled:
@@ -34,8 +36,28 @@ class Compiled:
         names = program.output_names
         shapes = [s.shape for s in program.outputs]
         self.criterion = _criterion.make(self.loss, self.loss_weights, names, shapes)
+        self._logits = [getattr(loss, "from_logits", False) and not _is_sigmoid(symbol)
+                        for loss, symbol in zip(self.criterion.losses, program.outputs,
+                                                strict=True)]
         self._masked = {}
-        self.make_metrics()
+        for i, _, metric in self.make_metrics():
+            self._try(metric, i)
+
+    def _try(self, metric, i):
+        """Refuse a metric that does not fit the labels: else it would be found after a step."""
+        if not type(metric).__module__.startswith(metrics.__name__) \
+                or isinstance(metric, metrics.FunctionMetric):
+            return  # a user's own may do anything
+        loss, shape = self.criterion.losses[i], (1, *self.criterion.output_shapes[i][1:])
+        y_pred = np.full(shape, 0.5, np.float32)
+        y_true = np.zeros(shape[:-1], np.int64) if loss.labels == "classes" else y_pred * 0
+        if y_true.ndim == y_pred.ndim - 1 and y_pred.shape[-1] == 1:
+            y_true = y_true[..., np.newaxis]
+        try:
+            metric.update(y_true, y_pred)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"metric {metric.name!r} does not fit loss {loss.name!r} of output "
+                              f"{self.criterion.output_names[i]!r}: {error}") from error
 
     def masked(self, mask):
         """Return the criterion that takes such weights, the same one at every call."""
@@ -65,7 +87,7 @@ class Compiled:
                 continue
             for item in items if isinstance(items, (list, tuple)) else [items]:
                 item = copy.copy(item) if isinstance(item, metrics.Metric) else item
-                metric = metrics.get(item, c.losses[i], c.output_shapes[i])
+                metric = metrics.get(item, c.losses[i], c.output_shapes[i], self._logits[i])
                 metric.reset()
                 base = metric.name if len(names) == 1 else f"{c.log_names[i]}_{metric.name}"
                 label, n = base, 1
@@ -75,6 +97,15 @@ class Compiled:
                 taken |= {label, f"val_{label}"}
                 found.append((i, label, metric))
         return found
+
+
+def _is_sigmoid(symbol):
+    """Whether an output is made by the sigmoid function: then it is no logit, whatever was said."""
+    layer = symbol.node.layer
+    while hasattr(layer, "program"):
+        symbol = layer.program.outputs[symbol.index]
+        layer = symbol.node.layer
+    return getattr(layer, "activation", None) is activations.sigmoid
 
 
 def resolve(loss):

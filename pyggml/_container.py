@@ -25,7 +25,8 @@ MAX_NAME = 63  # bytes; ggml keeps names in 64 with a zero at the end
 _MAX_HEADER = 1 << 26
 _MAX_KEYS = 1 << 16
 _MAX_TENSORS = 1 << 16
-_CHUNK = 1 << 18  # stays in a core's cache between reading and summing
+_CHUNK = 1 << 19  # stays in a core's cache between reading and summing
+_AHEAD = 1 << 23  # bytes that the disk begins to write while the next ones are being made
 _VERSION = 3
 _HEADER_SUM = "pyggml.checksum.header"
 _DATA_SUM = "pyggml.checksum.data"
@@ -97,11 +98,6 @@ class Entry:
         self.offset = offset
         self.nbytes = nbytes
 
-    @property
-    def size(self):
-        """Number of elements."""
-        return math.prod(self.shape)
-
 
 def nbytes_of(shape, kind):
     """Return how many bytes a tensor takes; the last axis has whole blocks."""
@@ -159,6 +155,25 @@ def _write_all(file, data):
         data = data[n:]
 
 
+class _DataWriter:
+    """Writes what follows in a file, summing it, and lets the disk begin early."""
+
+    def __init__(self, file):
+        self.file = file
+        self.checksum = Checksum()
+        self.begun = self.at = file.tell()
+
+    def write(self, data):
+        for start in range(0, len(data), _CHUNK):
+            chunk = data[start:start + _CHUNK]
+            self.checksum.update(chunk)
+            _write_all(self.file, chunk)
+            self.at += len(chunk)
+            if self.at - self.begun >= _AHEAD:
+                _gguf.write_ahead(self.file.fileno(), self.begun, self.at - self.begun)
+                self.begun = self.at
+
+
 def write(path, metadata, tensors, keep=1):
     """Write a GGUF file, whole or not at all.
 
@@ -185,19 +200,14 @@ def write(path, metadata, tensors, keep=1):
 
     def fill(file):
         file.seek(size)
-        checksum = Checksum()
+        writer = _DataWriter(file)
         for e, (_, _, _, make) in zip(entries, tensors, strict=True):
             data = memoryview(make()).cast("B") if e.nbytes else memoryview(b"")
             if len(data) != e.nbytes:
                 raise RuntimeError(f"{e.name!r} has {len(data)} bytes instead of {e.nbytes}")
-            for start in range(0, e.nbytes, _CHUNK):
-                chunk = data[start:start + _CHUNK]
-                checksum.update(chunk)
-                _write_all(file, chunk)
-            padding = bytes(_pad(e.nbytes))
-            checksum.update(padding)
-            _write_all(file, padding)
-        metadata[_DATA_SUM] = checksum.hexdigest()
+            writer.write(data)
+            writer.write(bytes(_pad(e.nbytes)))
+        metadata[_DATA_SUM] = writer.checksum.hexdigest()
         header, at = _header(metadata, entries)
         checksum = Checksum()
         checksum.update(header)
@@ -291,6 +301,8 @@ class Container:
     path : str
     entries : dict of str to Entry
         In the order of the file.
+    verified : tuple of int, or None
+        Size and time of the last change of the file when all data had fitted their checksum.
 
     Raises
     ------
@@ -305,6 +317,7 @@ class Container:
         self.path = os.fspath(path)
         if isinstance(self.path, bytes):
             self.path = os.fsdecode(self.path)
+        self.verified = None
         self.file = open(self.path, "rb", buffering=0)  # noqa: SIM115
         try:
             self._parse()
@@ -473,6 +486,10 @@ class Container:
                              f"go into {target.dtype}")
         return target.reshape(-1)
 
+    def _stamp(self):
+        found = os.fstat(self.file.fileno())
+        return found.st_size, found.st_mtime_ns
+
     def verify(self):
         """Read all data and compare it with its checksum, holding none of it."""
         self.read_all({})
@@ -489,6 +506,7 @@ class Container:
             C-contiguous, of the entry's shape, and float32 or of its type.
         """
         flat = {name: self._flat(self.entries[name], target) for name, target in targets.items()}
+        stamp = self._stamp()
         wanted = self.get(_DATA_SUM)
         checksum = None if wanted is None else Checksum()
         scratch = memoryview(bytearray(_CHUNK))
@@ -507,13 +525,34 @@ class Container:
                 left -= len(part)
         if checksum is not None and checksum.hexdigest() != wanted:
             self.fail("damaged: the checksum of the data does not fit")
+        self.verified = stamp
+
+    def read_verified(self, targets):
+        """Read tensors, after :meth:`verify`.
+
+        Parameters
+        ----------
+        targets : dict of str to numpy.ndarray
+            As for :meth:`read_all`.
+        """
+        flat = {name: self._flat(self.entries[name], target) for name, target in targets.items()}
+        self._check_unchanged()
+        for name, target in flat.items():
+            self._read_at(self.entries[name], target)
+        self._check_unchanged()
+
+    def _check_unchanged(self):
+        if self._stamp() != self.verified:
+            self.fail("it was written to while it was read")
 
     def read_into(self, name, target):
         """Read one tensor without checking the data's checksum."""
         entry = self.entries[name]
-        flat = self._flat(entry, target)
+        self._read_at(entry, self._flat(entry, target))
+
+    def _read_at(self, entry, target):
         self.file.seek(self.start + entry.offset)
-        self._read(entry, flat, None)
+        self._read(entry, target, None)
 
     def read(self, name):
         """Return one tensor as a new array: of its own type, or float32 where it has none."""

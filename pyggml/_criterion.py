@@ -5,6 +5,7 @@ import math
 from pyggml import _loss_kernels, losses, ops
 from pyggml._graph import Tensor
 from pyggml._program import split
+from pyggml._scalars import number
 from pyggml._slot import Slot
 
 
@@ -87,7 +88,7 @@ class Criterion:
                                      f"is the batch of {graph.batch_size}, got shape "
                                      f"{values.shape}")
             shape = source.shape if values is None else values.shape
-            n = loss.divisor(shape)
+            n = loss.divisor(source.shape if loss.per_row else shape)
             weight = None
             if self.mask is not None:
                 if self.mask == "rows":
@@ -121,7 +122,9 @@ class Criterion:
         label = graph.input(output.shape, name="label")
         if loss.labels == "classes":
             return Slot(label, self.label("y", i), "classes", output.shape[-1])
-        return Slot(label, self.label("y", i), "dense")
+        slot = Slot(label, self.label("y", i), "dense")
+        slot.joint = loss.joint
+        return slot
 
     @property
     def labelled(self):
@@ -194,7 +197,7 @@ def make(loss, loss_weights, output_names, output_shapes):
     found = [losses.get(item) for item in per_output(loss, output_names, "loss")]
     factors = []
     for value in per_output(loss_weights, output_names, "loss_weights", 1.0):
-        value = float(value)
+        value = number(value, "each of loss_weights")
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"loss_weights must be finite and not negative, got {value}")
         factors.append(value)

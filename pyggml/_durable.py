@@ -90,6 +90,14 @@ def _sync_directory(directory):
         os.close(fd)
 
 
+def _older(path):
+    """Numbers of the files that were at a path before."""
+    start = os.path.basename(path) + "."
+    found = [name[len(start):] for name in os.listdir(os.path.dirname(path) or ".")
+             if name.startswith(start)]
+    return [int(n) for n in found if n.isdecimal() and n.isascii() and not n.startswith("0")]
+
+
 def _rotate(path, keep):
     """Shift ``path.1``, ``path.2`` and so on by one; ``path`` stays where it is."""
     first = f"{path}.1"
@@ -97,8 +105,8 @@ def _rotate(path, keep):
         return
     if os.path.exists(first) and os.path.samefile(path, first):
         return  # a save that was killed had come this far
-    for i in range(keep - 2, 0, -1):
-        if os.path.exists(f"{path}.{i}"):
+    for i in sorted(_older(path), reverse=True):
+        if i <= keep - 2:
             os.replace(f"{path}.{i}", f"{path}.{i + 1}")
     name = os.path.join(os.path.dirname(path), _prefix(path) + os.urandom(8).hex())
     try:

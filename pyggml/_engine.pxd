@@ -9,6 +9,7 @@ from pyggml._training cimport Application, StepParams, TrainGraph
 
 cdef class Engine:
     cdef readonly object compiled
+    cdef readonly object made_with
     cdef readonly object program
     cdef readonly object criterion
     cdef object optimizer
@@ -30,6 +31,7 @@ cdef class Engine:
     cdef readonly int64_t batch_size
     cdef readonly int64_t nbatch_logical
     cdef readonly double weight_decay
+    cdef double decay_seen
     cdef int64_t steps
     cdef int64_t updates
     cdef int64_t window_rows
@@ -40,6 +42,7 @@ cdef class Engine:
     cdef int alive(self) except -1
     cdef TrainGraph train_graph(self, int64_t rows, str use)
     cdef TrainGraph main_graph(self)
+    cdef int follow_decay(self) except -1
     cdef int set_params(self) except -1
     cdef float run(self, TrainGraph g, int64_t rows) except? -1
     cdef int run_many(self, TrainGraph g, Feed feed, const int64_t[:, ::1] index,
@@ -48,6 +51,7 @@ cdef class Engine:
     cdef int64_t run_some(self, TrainGraph g, Feed feed, const int64_t * index, int64_t start,
                           int64_t n, int64_t k, double * losses, Meter meter) except -1
     cdef int finish_window(self) except -1
+    cdef int _prepare_application(self, TrainGraph g, str use) except -1
     cdef int forget_window(self) except -1
     cdef int _fill_table(self, float * table, int64_t n) except -1
     cdef int warn(self, double loss, int64_t step) except -1

@@ -43,30 +43,39 @@ cdef class Engine:
     """Base of :class:`pyggml.Trainer`: everything but what users call."""
 
     def _set_up(self, model, batch_size, nbatch_logical, mask, weight_decay, bint in_place,
-                share=None):
+                share=None, bint own=False, bint blank=False):
+        """Make all that a trainer has from the start.
+
+        It works on the model's own weights if ``own`` or ``in_place``, which is for ``fit``, else
+        on copies. ``blank`` leaves moments and copies undefined, for :meth:`_set_state`.
+        """
         compiled = require_compiled(model)
+        own = own or in_place
         # A model owns the trainer that its fit runs on.
         self.compiled = weakref.proxy(model) if in_place else model
+        # The model may be compiled anew; this trainer goes on as it began.
+        self.made_with = None if in_place else compiled
         self.program = model.program
         self.names = model.weight_names
         self.optimizer = compiled.optimizer if in_place else copy.deepcopy(compiled.optimizer)
-        self.weight_decay = (self.optimizer.weight_decay if weight_decay is None
+        self.decay_seen = self.optimizer.weight_decay
+        self.weight_decay = (self.decay_seen if weight_decay is None
                              else _within(weight_decay, "weight_decay", 0, 1))
         self.graphs = OrderedDict()
         self._configure(batch_size, nbatch_logical, mask)
         shared, locks = _shared(share, self.program, self.names)
-        self.bindings = {} if in_place else {
-            v: shared.get(v) or v.clone() for v in self.program.variables}
+        self.bindings = {} if own else {
+            v: shared.get(v) or v.clone(not blank) for v in self.program.variables}
         # What is frozen later, for another trainer on the same layers, goes on training in this;
         # only the trainer of ``fit`` follows.
         self.mode = model._training_mode()
         self.trained = [self.bindings.get(v, v) for v in self.program.variables if v in self.mode]
-        self.slots = {v: _slots(v, self.optimizer.n_slots) for v in self.trained}
+        self.slots = {v: _slots(v, self.optimizer.n_slots, not blank) for v in self.trained}
         self.idle_slots = {}
         self.gradients_sum = self.gradients_given = None
         self.params = StepParams(self.optimizer.decay_biases)
         self.at_once = 16
-        self.predictor = (model._predictor_of_program() if in_place
+        self.predictor = (model._predictor_of_program() if own
                           else Predictor(self.program, self.bindings, together(*locks)))
         self.lock = self.predictor.lock
         self.seed = draw_seed()
@@ -83,6 +92,10 @@ cdef class Engine:
         if logical % batch_size:
             raise ValueError(f"nbatch_logical must be a multiple of batch_size, got {logical} and "
                              f"{batch_size}")
+        if self.window_rows and batch_size != self.batch_size:
+            raise RuntimeError(f"{self.window_rows} of {self.nbatch_logical} rows of a window wait "
+                               f"for their update: batches of {batch_size} rows instead of "
+                               f"{self.batch_size} cannot come between")
         self.main = None
         if self.criterion is None or self.criterion.mask != mask:
             self.criterion = self.compiled.compiled.masked(mask)
@@ -129,18 +142,18 @@ cdef class Engine:
         g = self.graphs.get(key)
         if g is not None and not g.exhausted():
             self.graphs.move_to_end(key)
+            self._prepare_application(g, use)
             return g
         gradients = None
         if use == "accumulate":
             if self.gradients_sum is None:
                 self.gradients_sum = like(self.trained)
             gradients = self.gradients_sum
-            if self.application is None:  # not when a window ends and memory may be short
-                self._make_application()
         elif use == "probe":
             gradients = like(self.trained)
         g = TrainGraph(self.program, self.criterion, rows, self.bindings, self.optimizer.rule,
                        clip, self.slots, self.params, gradients, self.mode)
+        self._prepare_application(g, use)
         self.graphs[key] = g
         self.graphs.move_to_end(key)
         while len(self.graphs) > 4:
@@ -156,8 +169,17 @@ cdef class Engine:
 
     # -- steps ---------------------------------------------------------------------------
 
+    cdef int follow_decay(self) except -1:
+        """Take over another weight decay that the optimizer was given."""
+        cdef double given = self.optimizer.weight_decay
+        if given != self.decay_seen:
+            self.weight_decay = _within(given, "weight_decay", 0, 1)
+            self.decay_seen = given
+        return 0
+
     cdef int set_params(self) except -1:
         t = self.updates + 1
+        self.follow_decay()
         self.optimizer.follow_schedule(self.updates)
         _write(self.optimizer.params(self.weight_decay, t), self.params.decayed.data)
         if self.weight_decay != 0:
@@ -335,6 +357,7 @@ cdef class Engine:
     cdef int _fill_table(self, float * table, int64_t n) except -1:
         """Write what the next n updates read: with decay and without, in turn."""
         cdef int64_t i
+        self.follow_decay()
         for i in range(n):
             t = self.updates + 1 + i
             self.optimizer.follow_schedule(self.updates + i)
@@ -358,7 +381,7 @@ cdef class Engine:
         if self.window_rows == 0:
             return 0
         if self.application is None:
-            self._make_application()
+            self.train_graph(self.batch_size, "accumulate")
         self.set_params()
         self.application.apply(<double>self.batch_size / self.window_rows,
                                self.optimizer.clipping)
@@ -366,9 +389,16 @@ cdef class Engine:
         self.updates += 1
         return 0
 
-    def _make_application(self):
-        self.application = Application(self.trained, self.gradients_sum, self.optimizer.rule,
-                                       self.slots, self.params)
+    cdef int _prepare_application(self, TrainGraph g, str use) except -1:
+        """Make what a window's end needs, not only then: memory may be short.
+
+        What the loss does not depend on is not moved, nor decayed, just as in a single step.
+        """
+        if use == "accumulate" and self.application is None:
+            self.application = Application(
+                [v for v in self.trained if v in g.reached], self.gradients_sum,
+                self.optimizer.rule, self.slots, self.params)
+        return 0
 
     cdef int forget_window(self) except -1:
         """Begin the window anew: a computation that failed left part of a gradient in it."""
@@ -502,7 +532,7 @@ cdef class Engine:
         ----------
         state : dict
             As :meth:`_get_state` returns it, with anything that has a ``shape`` in place of the
-            Variables. Weights that are left out stay as they are.
+            Variables. ``weights`` may be None: they stay as they are.
         fill : callable
             Called with a list of (Variable, source): sets the Variables.
 
@@ -524,9 +554,9 @@ cdef class Engine:
                 raise ValueError(f"the state is one of {state['optimizer']!r}, but the model was "
                                  f"compiled with {self.optimizer!r}")
             pairs = []
-            weights = state["weights"] or {}
+            weights = by_name if state["weights"] is None else state["weights"]
             gradients = state["gradients"]
-            _same_names("weights", weights, by_name if weights else {})
+            _same_names("weights", weights, by_name)
             # What was frozen then may not be now, and the other way round.
             saved = state["slots"] | state["idle_slots"]
             fresh = set(state["untrained"]) - set(saved)
@@ -534,8 +564,8 @@ cdef class Engine:
                         {name: None for name in trained if name not in fresh})
             _same_names("moments", saved, {name: None for name in by_name if name not in fresh})
             _same_names("gradients", gradients, trained if state["window_rows"] else {})
-            for name, source in weights.items():
-                pairs.append((by_name[name], source))
+            if state["weights"] is not None:
+                pairs += [(by_name[name], source) for name, source in weights.items()]
             # Frozen weights keep moments for when they go on.
             slots = {v: self.slots.get(v) or _slots(v, self.optimizer.n_slots)
                      for v in [by_name[name] for name in saved]}
@@ -577,7 +607,7 @@ cdef class Engine:
                     (<Variable>v).zero()
             self.optimizer.learning_rate = rate
             self.optimizer.weight_decay = state["optimizer"].weight_decay
-            self.weight_decay = decay
+            self.weight_decay, self.decay_seen = decay, self.optimizer.weight_decay
             self.steps, self.updates, self.window_rows, self.seed = counters
             self.warned = state["warned"]
             if schedule is not None:
@@ -601,9 +631,9 @@ cdef int _write(values, float * target) except -1:
     return 0
 
 
-cdef tuple _slots(Variable v, int n):
-    """State of the step rule for a weight, which always begins with 0."""
-    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False)
+cdef tuple _slots(Variable v, int n, bint clear=True):
+    """State of the step rule for a weight: 0 at the beginning."""
+    return tuple([Variable(v.shape, f"{v.name}/{i}", v.axes, trainable=False, clear=clear)
                   for i in range(n)])
 
 

@@ -58,6 +58,7 @@ class Epochs:
         model = self.model
         model.history = self.history
         model.stop_training = False
+        before = self.trainer.n_steps
         self.callbacks.tell(self)
         try:
             self.callbacks.on_train_begin()
@@ -66,10 +67,14 @@ class Epochs:
                 if not self._run_epoch():
                     break
             self.finished = True
-        except BaseException:
+        except BaseException as error:
             self.trainer._discard_window()
             self.display.abandon()
             self.callbacks.end_after_error()
+            # Who goes on with the model after Ctrl-C wants to predict with it; an exit does not.
+            if isinstance(error, (Exception, KeyboardInterrupt)) and not self.trainer.freed \
+                    and self.trainer.n_steps > before:
+                self.setup.calibrate_after_error()
             raise
         self.display.abandon()
         self.callbacks.on_train_end(self.history.last())
@@ -87,6 +92,7 @@ class Epochs:
             meter.reset()
         self.display.begin(epoch)
         self._begin_batches()
+        self.setup.hold_on()
         if callbacks.begin_hooks or callbacks.end_hooks or not self.batches.keep:
             self._step_by_step()
         else:
@@ -106,6 +112,8 @@ class Epochs:
         logs = meter.logs()
         if self.validation is not None and (epoch + 1) % o.validation_freq == 0:
             logs |= self._validate()
+        elif callbacks.reads_model:
+            self.setup.calibrate()
         # Before the callbacks, so that one that saves the model finds everything done.
         self.batches.end_epoch()
         callbacks.on_epoch_end(epoch, logs)
@@ -151,11 +159,13 @@ class Epochs:
                     break
                 if begin:
                     callbacks.on_train_batch_begin(self.step)
+                    self.setup.hold_on()
                 loss, built = self.trainer._step_rows(*batch)
                 meter.add(loss, built, *batch, keep)
                 if end:
                     callbacks.on_train_batch_end(
                         self.step, meter.logs() if callbacks.reads_logs else meter.shown())
+                    self.setup.hold_on()
                 self._stepped(1)
 
     def _stepped(self, n):
@@ -197,8 +207,8 @@ class Epochs:
             "stopped": bool(self.model.stop_training),
         }
 
-    def set_state(self, state):
-        """Go on where :meth:`get_state` was called; before the first epoch only.
+    def check_state(self, state):
+        """See whether :meth:`set_state` can take a state.
 
         Raises
         ------
@@ -210,6 +220,9 @@ class Epochs:
                              f"fit has {self._about()}")
         if state["split"] != self.setup.split:
             raise ValueError("validation_split now takes other rows than before; give seed")
+
+    def set_state(self, state):
+        """Go on where :meth:`get_state` was called; before the first epoch only."""
         if state["step"]:
             self.meter.set_state(state["meter"])
         self.batches.set_state(state["source"])

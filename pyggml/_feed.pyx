@@ -79,7 +79,8 @@ cdef class Intake:
     cdef void clean(self) noexcept nogil:
         """Make sure that what has weight 0 cannot spread a NaN.
 
-        Labels of weight 0 become 0. Rows that no output has weight for, and that are not finite,
+        Labels of weight 0 become 0; of a loss in which labels of a row act on one another only
+        those that are not finite. Rows that no output has weight for, and that are not finite,
         become 0 too.
         """
         cdef int i
@@ -99,7 +100,8 @@ cdef void _blank_labels(Slot weight, Slot label) noexcept nogil:
     for i in range(n):
         if w[i] == 0:
             for j in range(i * per, (i + 1) * per):
-                data[j] = 0
+                if not (label.joint and isfinite(data[j])):
+                    data[j] = 0
 
 
 cdef void _blank_rows(Slot source, void ** weights, int n_weights) noexcept nogil:

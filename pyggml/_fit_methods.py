@@ -78,7 +78,8 @@ class FitMethods:
             Shifts the numbers of the epochs that callbacks, schedules and history see:
             ``initial_epoch=10, epochs=3`` runs epochs 10, 11 and 12.
         steps_per_epoch : int, optional
-            Batches of an epoch; needed for a generator that never ends.
+            Batches of an epoch; needed for a generator that never ends. Of arrays, the first so
+            many in the epoch's order: the next epoch begins anew.
         validation_steps, validation_batch_size : int, optional
             The most batches of a validation, and their rows.
         validation_freq : int
@@ -256,7 +257,8 @@ class FitMethods:
                        return_dict: bool = False) -> float | list[float] | dict[str, float]:
         """Make one step on all rows of x, with the optimizer that ``fit`` goes on with.
 
-        A :class:`pyggml.Trainer` does the same faster.
+        A :class:`pyggml.Trainer` does the same faster. Statistics of batch norm layers without a
+        momentum stay as they are, with a warning: ``fit`` computes them at its end.
 
         Parameters
         ----------

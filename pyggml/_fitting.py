@@ -15,7 +15,7 @@ from pyggml._random import generator as global_generator
 from pyggml._random import new_generator
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream, unpack
-from pyggml.layers.base import batch_rows, count, positive_int
+from pyggml.layers.base import batch_rows, count, positive_int, share
 from pyggml.training import (
     array_evaluation,
     batch_size_of,
@@ -61,7 +61,7 @@ def _split(n, share, seed, shuffled):
 def _refuse(options, names, why):
     for name in names:
         value = options[name]
-        if not (value is None or value is False or (isinstance(value, float) and value == 0.0)):
+        if not (value is None or (isinstance(value, (bool, int, float)) and value == 0)):
             raise ValueError(f"{name} {why}")
 
 
@@ -186,6 +186,16 @@ class Setup:
         if self.o.seed is not None:
             self.trainer._reseed(self.o.seed)
 
+    def hold_on(self):
+        """Let the trainer be as it was made: a callback may have trained with other batches."""
+        o, trainer = self.o, self.trainer
+        if self.model.compiled.trainer is not trainer:
+            raise RuntimeError("the model was compiled anew while fit ran: its new optimizer and "
+                               "losses count from the next fit on")
+        if (trainer.batch_size != o.batch_size or trainer.criterion.mask != self.mask
+                or trainer.nbatch_logical != (o.nbatch_logical or o.batch_size)):
+            trainer._configure(o.batch_size, o.nbatch_logical, self.mask)
+
     # -- batch normalisation -------------------------------------------------------------
 
     def calibrate(self, generator=None):
@@ -211,6 +221,14 @@ class Setup:
             except ValueError as error:  # training diverged: the history tells more than this
                 warnings.warn(f"batch-norm statistics were not computed: {error}", RuntimeWarning,
                               stacklevel=5)
+
+    def calibrate_after_error(self):
+        """Set the same statistics after an exception, which is not to be hidden by another."""
+        try:
+            self.calibrate()
+        except Exception as error:
+            warnings.warn(f"batch-norm statistics were not computed after training failed: "
+                          f"{error!r}", RuntimeWarning, stacklevel=5)
 
     def plain_feed(self, x, y, w):
         """Return a Feed for calibration, in which weights do not count."""
@@ -264,8 +282,7 @@ def fit(model, x, y, **options):
     o.seed = None if o.seed is None else count(o.seed, "seed")
     if o.verbose not in ("auto", 0, 1, 2):
         raise ValueError(f"verbose must be 'auto', 0, 1 or 2, got {o.verbose!r}")
-    if not 0 <= o.validation_split < 1:
-        raise ValueError(f"validation_split must be in [0, 1), got {o.validation_split}")
+    o.validation_split = share(o.validation_split or 0.0, "validation_split")
     callbacks = CallbackList(o.callbacks)
 
     setup = Setup(model, o)
@@ -305,7 +322,12 @@ def train_on_batch(model, x, y, sample_weight, class_weight):
     if n == 0:
         raise ValueError("x has no rows")
     w = Weighting(criterion, class_weight).apply(y, sample_weight)
+    first = model.compiled.trainer is None
     trainer = model.make_trainer(n, None, mask_for(w, criterion, n))
+    if first and _calibrates(model):
+        warnings.warn("train_on_batch does not move the moving statistics of this model's batch "
+                      "norm layers: give the layers a momentum, or call fit before predicting",
+                      UserWarning, stacklevel=3)
     feed = trainer._feed(x, y, w)
     meter = Meter(trainer.criterion, model.compiled.make_metrics())
     loss, built = trainer._step_rows(feed, None, 0, n)

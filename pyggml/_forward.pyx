@@ -64,7 +64,7 @@ cdef class ForwardGraph:
 
         def make(Graph graph):
             inputs = program.make_inputs(graph)
-            outputs = program.run(graph, [slot.tensor for slot in inputs], False)
+            outputs = program.run(graph, [slot.tensor for slot in inputs])
             loss = None if criterion is None else criterion.build(graph, outputs)
             # Results that are inputs, weights or views get memory of their own.
             return inputs, [graph.keep(out) for out in outputs], loss

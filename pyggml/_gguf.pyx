@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What files need of C: checksums, and ggml's quantisation in both directions.
+"""What files need of C: checksums, writing ahead, and ggml's quantisation in both directions.
 
 ggml's own reader of GGUF files is not used. It reads a whole file into memory before anything
 could be checked, searches names in quadratic time, and takes some damage for a reason to end the
@@ -23,6 +23,26 @@ cdef extern from "_xxh64.h" nogil:
     void pg_xxh64_update(pg_xxh64 * s, const unsigned char * p, size_t n)
     uint64_t pg_xxh64_value(const pg_xxh64 * s)
 
+cdef extern from *:
+    """
+    #if defined(__linux__)
+    #include <fcntl.h>
+    #endif
+    /* Ask the system to begin writing a part of a file to the disk, and do not wait. A hint: what
+     * fails here, fsync reports. */
+    static void pyggml_write_ahead(int fd, int64_t at, int64_t n) {
+    #if defined(__linux__) && defined(SYNC_FILE_RANGE_WRITE)
+        int done = sync_file_range(fd, at, n, SYNC_FILE_RANGE_WRITE);
+        (void)done;
+    #else
+        (void)fd;
+        (void)at;
+        (void)n;
+    #endif
+    }
+    """
+    void pyggml_write_ahead(int fd, int64_t at, int64_t n) nogil
+
 cnp.import_array()
 
 # ggml's numbers of the types that files of pyggml hold, and the NumPy types of the plain ones.
@@ -43,6 +63,12 @@ def layout(str name):
     """Return elements a block and bytes a block of a type of :data:`TYPES`."""
     cdef _ggml.ggml_type t = <_ggml.ggml_type><int>TYPES[name]
     return _ggml.ggml_blck_size(t), _ggml.ggml_type_size(t)
+
+
+def write_ahead(int fd, int64_t at, int64_t n):
+    """Ask the system to begin writing bytes of a file to the disk, without waiting for it."""
+    with nogil:
+        pyggml_write_ahead(fd, at, n)
 
 
 @cython.final

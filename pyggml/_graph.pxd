@@ -32,6 +32,8 @@ cdef class Graph:
     cdef readonly list variables
     cdef readonly list masks
     cdef readonly bint fused
+    cdef bint draws
+    cdef int check_draws(self) except -1
     cdef Carriers carriers
     cdef Lowered lowered
     cpdef bint carries(self, str name) except -1
@@ -46,6 +48,7 @@ cdef class Graph:
     cdef bint consumed  # by ggml-opt, which adds its own nodes
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad)
     cdef int reserve(self, int n) except -1
+    cdef int own(self, Tensor t, str name) except -1
     cdef size_t count(self)
     cpdef Tensor weight(self, Variable variable)
     cpdef Tensor input(self, shape, str dtype=*, str name=*)

@@ -18,6 +18,7 @@ from pyggml._lowering cimport Carriers
 from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
+from pyggml._integers import integer, integers
 from pyggml._lowering import enabled
 
 _ops_math = None
@@ -46,8 +47,12 @@ cdef int check_size(tuple shape) except -1:
     return 0
 
 
-class GraphFull(Exception):
+class GraphFull(RuntimeError):
     """The graph has more nodes than its context holds; make it anew with more capacity."""
+
+    def __init__(self):
+        super().__init__("the graph has no room for more tensors; make it anew with a larger "
+                         "capacity")
 
 
 @cython.no_gc_clear
@@ -155,8 +160,12 @@ cdef class Graph:
     (8, 3)
     """
 
-    def __cinit__(self, Py_ssize_t batch_size, bint training=False, dict bindings=None,
-                  size_t capacity=4096, trained=None, bint fused=False):
+    def __cinit__(self, batch_size, bint training=False, dict bindings=None, capacity=4096,
+                  trained=None, bint fused=False):
+        for name, value, most in (("batch_size", batch_size, 1 << 30),
+                                  ("capacity", capacity, 1 << 24)):
+            if not 1 <= integer(value, name) <= most:
+                raise ValueError(f"{name} must be from 1 to {most}, got {value}")
         self.batch_size = batch_size
         self.training = training
         self.capacity = capacity
@@ -166,6 +175,7 @@ cdef class Graph:
         self.variables = []
         self.masks = []
         self.fused = fused and enabled()
+        self.draws = fused and training  # a trainer's: nobody else fills masks
         self.carriers = Carriers()
         self.penalties = []
         self.constants = []
@@ -194,6 +204,12 @@ cdef class Graph:
         t.limit = INT32_MAX
         return t
 
+    cdef int own(self, Tensor t, str name) except -1:
+        """Refuse what is no tensor of this graph."""
+        if t is None or t.graph is not self:
+            raise ValueError(f"{name} must be a tensor of this graph, got {t!r}")
+        return 0
+
     cdef int reserve(self, int n) except -1:
         """Make sure that n more tensors fit: ggml would end the process."""
         if self.compute.room() < self.spare + n:
@@ -218,6 +234,8 @@ cdef class Graph:
         cdef Tensor t
         cdef Variable bound
         cdef _ggml.ggml_tensor * ptr
+        if variable is None:
+            raise TypeError("variable must be a Variable, got None")
         if variable in self.aliases:
             return self.aliases[variable]
         bound = self.bindings.get(variable, variable)
@@ -231,13 +249,15 @@ cdef class Graph:
         if t.requires_grad:
             _ggml.ggml_set_param(ptr)
             self.variables.append(bound)
-            if variable.regularizer is not None:
-                penalty = variable.regularizer(t)
-                if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
-                    raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
-                                    f"of one element, got {penalty!r}")
-                self.penalties.append(penalty)
         self.aliases[variable] = t
+        if t.requires_grad and variable.regularizer is not None:
+            penalty = variable.regularizer(
+                t if getattr(variable.regularizer, "any_order", False)
+                else _tensor(variable, t))
+            if not isinstance(penalty, Tensor) or math.prod((<Tensor>penalty).shape) != 1:
+                raise TypeError(f"the regularizer of {variable.name!r} must return a tensor "
+                                f"of one element, got {penalty!r}")
+            self.penalties.append(penalty)
         return t
 
     cpdef Tensor input(self, shape, str dtype="float32", str name="input"):
@@ -254,13 +274,16 @@ cdef class Graph:
         Tensor
         """
         cdef _ggml.ggml_tensor * ptr
+        cdef tuple sizes = integers(shape, "shape")
+        if dtype not in ("float32", "int32"):
+            raise ValueError(f"dtype must be 'float32' or 'int32', got {dtype!r}")
         if self.inputs.room() < 1:
             raise GraphFull
-        ptr = _new(self.inputs, tuple(shape),
+        ptr = _new(self.inputs, sizes,
                    _ggml.GGML_TYPE_I32 if dtype == "int32" else _ggml.GGML_TYPE_F32)
         _ggml.ggml_set_input(ptr)
         _ggml.ggml_set_name(ptr, name.encode()[:50])
-        return self.wrap(ptr, tuple(shape), False)
+        return self.wrap(ptr, sizes, False)
 
     def allocate(self):
         """Give the inputs their memory, set to zero, and write the constants into it."""
@@ -283,6 +306,7 @@ cdef class Graph:
         Tensor
         """
         cdef Tensor kept
+        self.own(t, "t")
         if self.inputs.room() < 1:
             raise GraphFull
         kept = self.wrap(_ggml.ggml_cont(self.inputs.ptr, t.ptr), t.shape, t.requires_grad)
@@ -322,7 +346,7 @@ cdef class Graph:
             self.zero_tensors[shape] = self.input(shape, name="zeros")
         return self.zero_tensors[shape]
 
-    def current(self, Variable variable):
+    def current(self, Variable variable not None):
         """Return the tensor of a variable's value at this point: updated, or its weight.
 
         Parameters
@@ -339,7 +363,7 @@ cdef class Graph:
                 return t
         return self.weight(variable)
 
-    def update(self, Variable variable, Tensor value):
+    def update(self, Variable variable not None, Tensor value not None):
         """Let every training step set a variable, which has no gradient, to a computed value.
 
         Parameters
@@ -386,6 +410,14 @@ cdef class Graph:
         self.awaited = self.taps = None
         return 0
 
+    cdef int check_draws(self) except -1:
+        """Raise ValueError where masks would never be drawn."""
+        if not self.draws:
+            raise ValueError("dropout is for the steps of a Trainer or of fit, which draw its "
+                             "masks anew: a layer's call has to leave it out unless its argument "
+                             "'training' is True")
+        return 0
+
     def mask(self, shape, double rate):
         """Make an input that holds a fresh inverted-dropout mask at every step.
 
@@ -398,7 +430,15 @@ cdef class Graph:
         Returns
         -------
         Tensor
+
+        Raises
+        ------
+        ValueError
+            Nobody would fill it: the graph is not one that a trainer steps.
         """
+        self.check_draws()
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be in [0, 1), got {rate}")
         t = self.input(shape, name="dropout_mask")
         self.masks.append((t, rate))
         return t
@@ -474,7 +514,7 @@ def contiguous(x):
 
 
 def _axis(axis, int ndim, str name="axis"):
-    if not isinstance(axis, int) or not -ndim <= axis < ndim:
+    if not -ndim <= integer(axis, name) < ndim:
         raise ValueError(f"{name} must be from {-ndim} to {ndim - 1}, got {axis!r}")
     return axis % ndim
 
@@ -506,7 +546,7 @@ def reshape(x, shape):
     """
     cdef Tensor a = _contiguous(_tensor(x))
     size = math.prod(a.shape)
-    shape = list(shape)
+    shape = list(integers(shape, "shape"))
     if shape.count(-1) == 1:
         known = -math.prod(shape)
         shape[shape.index(-1)] = size // known if known else -1
@@ -555,9 +595,15 @@ def transpose(x, axes):
     cdef int n = len(a.shape)
     cdef int i
     cdef int to[4]
-    axes = tuple(_axis(i, n, "axes") for i in axes)
+    axes = tuple([_axis(i, n, "axes") for i in integers(axes, "axes")])
     if sorted(axes) != list(range(n)):
         raise ValueError(f"axes must be an order of {n} axes, got {axes}")
+    for sizes in (a.shape, [a.shape[i] for i in axes]):
+        # PERMUTE keeps sizes and strides in bytes in 32 bits; its gradient is permuted back.
+        if n > 1 and axes != tuple(range(n)) and (
+                4 * math.prod(sizes[1:]) > INT32_MAX or max(sizes) > INT32_MAX):
+            raise ValueError(f"axes of a tensor of shape {a.shape} cannot be put in the order "
+                             f"{axes}: ggml keeps their distances in 32 bits; use a smaller batch")
     if a.requires_grad and a.ptr.op != _ggml.GGML_OP_RESHAPE:
         # PERMUTE's gradient is not contiguous, which hardly any operation before it can take;
         # RESHAPE's backward pass makes it so.

@@ -1,6 +1,8 @@
 # cython: language_level=3
 """Losses and metrics of an epoch: exact over all rows, and cheap for every batch."""
 
+import math
+
 import numpy as np
 
 cimport cython
@@ -193,8 +195,9 @@ cdef class Meter:
                               feed.weights(kept.index, order, start, n)))
             else:
                 pairs.append(segment[position])
-        y_true = pairs[0][0] if len(pairs) == 1 else np.concatenate([y for y, _ in pairs])
-        return y_true, _joined(pairs)
+        if len(pairs) == 1:
+            return pairs[0]
+        return _one_below_another([y for y, _ in pairs]), _joined(pairs)
 
     cdef int flush(self) except -1:
         """Hand what was gathered to the metrics."""
@@ -321,8 +324,19 @@ cdef _copied(array):
 
 cdef _joined(list pairs):
     """Weights of all segments; a segment without has ones."""
-    if len(pairs) == 1:
-        return pairs[0][1]
     if all([w is None for _, w in pairs]):
         return None
-    return np.concatenate([w for _, w in pairs])
+    return _one_below_another([np.ones(len(y)) if w is None else w for y, w in pairs])
+
+
+cdef _one_below_another(list arrays):
+    """Join rows that batches may have in different shapes: (n,) beside (n, 1) or (n, m)."""
+    row = max([a.shape[1:] for a in arrays], key=lambda shape: (math.prod(shape), len(shape)))
+    same = []
+    for a in arrays:
+        if a.shape[1:] != row:
+            fits = a.size == len(a) * math.prod(row)
+            a = a.reshape(len(a), *row) if fits else np.broadcast_to(
+                a.reshape(len(a), *([1] * len(row))), (len(a), *row))
+        same.append(a)
+    return np.concatenate(same)

@@ -3,6 +3,8 @@
 
 import math
 
+import numpy as np
+
 from libc.stdint cimport int64_t
 
 from pyggml cimport _ggml
@@ -10,6 +12,7 @@ from pyggml._graph cimport Tensor, _contiguous, _real, check_size
 from pyggml._variable cimport Variable
 
 from pyggml._graph import _axis, reshape, transpose
+from pyggml._integers import integers
 
 
 # ---- arithmetic with broadcasting ---------------------------------------------------------
@@ -217,9 +220,12 @@ def divide(x, y):
     [[0.5, 0.5]]
     """
     if _is_number(y):
-        return affine(x, 1.0 / y)
+        # Division by 0 as in IEEE 754: infinite, and NaN where x is 0.
+        return affine(x, math.copysign(math.inf, y) if y == 0 else 1.0 / y)
     if _is_number(x):
-        return divide(affine(y, 0.0, x), y)
+        y = _real(y)
+        number = (<Tensor>y).graph.constant(np.full((1,), x, np.float32))
+        return _binary(_DIVIDE, _repeat(number, (<Tensor>y).shape), y)
     return _binary(_DIVIDE, x, y)
 
 
@@ -247,8 +253,8 @@ def broadcast_to(x, shape):
     [[2.0, 2.0, 2.0]]
     """
     cdef Tensor a = _real(x)
-    shape = tuple(shape)
-    if _broadcast_shape(a.shape, shape) != shape:
+    shape = integers(shape, "shape")
+    if len(shape) > 4 or _broadcast_shape(a.shape, shape) != shape:
         raise ValueError(f"{a.shape} cannot be broadcast to {shape}")
     return _repeat(a, shape)
 
@@ -283,7 +289,7 @@ def sum(x, axis=None, keepdims=False):
         a.graph.reserve(1)
         return reshape(a.graph.wrap(_ggml.ggml_sum(a.graph.compute.ptr, a.ptr), (1,),
                                     a.requires_grad), (1,) * n if keepdims else (1,))
-    gone = {_axis(i, n) for i in ((axis,) if isinstance(axis, int) else axis)}
+    gone = {_axis(i, n) for i in ((axis,) if hasattr(axis, "__index__") else axis)}
     if not gone:
         return a
     shape = a.shape

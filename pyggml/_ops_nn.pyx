@@ -17,6 +17,7 @@ from pyggml._graph cimport Tensor, _contiguous, _real, _same
 
 from pyggml import _fused
 from pyggml._graph import reshape, transpose
+from pyggml._integers import integers
 from pyggml._ops_math import add, affine, multiply
 from pyggml._ops_parts import constant, pad
 
@@ -129,6 +130,16 @@ cdef tuple _output_sizes(tuple sizes, tuple kernel, strides, dilation, pads):
     return tuple(found)
 
 
+cdef tuple _windows(strides, padding, dilation=(1, 1)):
+    """Strides, padding and dilation of two axes, as integers."""
+    pads = tuple(padding) if hasattr(padding, "__iter__") else ()
+    if isinstance(padding, (str, bytes, dict)) or len(pads) != 2:
+        raise ValueError(f"padding must be two pairs of integers, got {padding!r}")
+    return (integers(strides, "strides", 2),
+            tuple([integers(p, "padding", 2) for p in pads]),
+            integers(dilation, "dilation", 2))
+
+
 cdef Tensor _images(x, str what="x"):
     cdef Tensor a = _contiguous(_real(x, None, what))
     if len(a.shape) != 4:
@@ -194,6 +205,7 @@ def conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1),
     cdef Tensor a = _images(x)
     cdef Tensor k = _images(_real(kernel, a, "kernel"), "kernel")
     cdef Tensor columns, flat, w, out
+    strides, padding, dilation = _windows(strides, padding, dilation)
     cdef tuple sizes = _output_sizes(a.shape[2:], k.shape[2:], strides, dilation, padding)
     bias = _bias(bias, a, k.shape[0])
     if a.shape[1] != k.shape[1]:
@@ -238,6 +250,7 @@ def depthwise_conv2d(x, kernel, strides=(1, 1), padding=((0, 0), (0, 0)), dilati
     cdef Tensor a = _images(x)
     cdef Tensor k = _images(_real(kernel, a, "kernel"), "kernel")
     cdef Tensor columns, single, w, out
+    strides, padding, dilation = _windows(strides, padding, dilation)
     n, channels, height, width = a.shape
     multiplier = k.shape[1]
     if k.shape[0] != channels:
@@ -283,7 +296,7 @@ def spread(x, strides):
     """
     cdef Tensor a = _images(x)
     n, channels, height, width = a.shape
-    down, right = strides
+    down, right = integers(strides, "strides", 2)
     if min(down, right) < 1:
         raise ValueError(f"strides must be positive, got {strides}")
     if right > 1:
@@ -316,6 +329,8 @@ def max_pool2d(x, size, strides, padding=((0, 0), (0, 0))):
     [[[[4.0]]]]
     """
     cdef Tensor a = _images(x)
+    strides, padding, _ = _windows(strides, padding)
+    size = integers(size, "size", 2)
     largest = _pool(a, _ggml.GGML_OP_POOL_MAX, size, strides, padding)
     if a.graph.fused:
         return largest
@@ -345,6 +360,8 @@ def average_pool2d(x, size, strides, padding=((0, 0), (0, 0))):
     [[[[2.5]]]]
     """
     cdef Tensor a = _images(x)
+    strides, padding, _ = _windows(strides, padding)
+    size = integers(size, "size", 2)
     mean = _pool(a, _ggml.GGML_OP_POOL_AVG, size, strides, padding)
     if a.graph.carries("pool") or not any([any(p) for p in padding]):
         return mean
@@ -391,6 +408,11 @@ def dropout(x, double rate):
     -------
     Tensor of the same shape
 
+    Raises
+    ------
+    ValueError
+        The graph is not one that a trainer steps, which would draw the masks.
+
     Examples
     --------
     >>> import pyggml
@@ -402,6 +424,9 @@ def dropout(x, double rate):
     (None, 3)
     """
     cdef Tensor a = _real(x)
+    if not 0 <= rate < 1:
+        raise ValueError(f"rate must be in [0, 1), got {rate}")
+    a.graph.check_draws()
     if not a.graph.carries("dropout"):
         return multiply(a, a.graph.mask(a.shape, rate))
     cdef Tensor key = _same(a)

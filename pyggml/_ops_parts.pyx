@@ -14,6 +14,7 @@ from pyggml._ops_math cimport _repeat
 
 from pyggml import _fused
 from pyggml._graph import _axis, reshape, transpose
+from pyggml._integers import integer, integers
 
 # ACC, SET and the backward pass of VIEW keep offsets and strides in bytes in 32 bits; SET
 # asserts that an offset is below 2^30.
@@ -90,7 +91,7 @@ def slice(x, starts, shape):
     cdef size_t offset = 0
     cdef int i
     cdef int n = len(a.shape)
-    starts, shape = tuple(starts), tuple(shape)
+    starts, shape = integers(starts, "starts"), integers(shape, "shape")
     if len(starts) != n or len(shape) != n:
         raise ValueError(f"starts and shape must have {n} entries, got {starts} and {shape}")
     for first, count, size in zip(starts, shape, a.shape):
@@ -133,10 +134,12 @@ def split(x, parts, axis=-1):
     cdef Tensor a = _tensor(x)
     axis = _axis(axis, len(a.shape))
     size = a.shape[axis]
-    if isinstance(parts, int):
+    if hasattr(parts, "__index__") and np.ndim(parts) == 0:
+        parts = integer(parts, "parts")
         if parts < 1 or size % parts:
             raise ValueError(f"{size} cannot be cut into {parts} equal parts")
-        parts = [size // parts] * parts
+        parts = (size // parts,) * parts
+    parts = integers(parts, "parts")
     if sum(parts) != size:
         raise ValueError(f"parts must add up to {size}, got {list(parts)}")
     found = []
@@ -276,7 +279,7 @@ def pad(x, pad_width, value=0.0):
     cdef size_t offset = 0
     cdef int i
     cdef int n = len(a.shape)
-    pad_width = [tuple(p) for p in pad_width]
+    pad_width = [integers(p, "pad_width") for p in pad_width]
     if len(pad_width) != n or any([len(p) != 2 or min(p) < 0 for p in pad_width]):
         raise ValueError(f"pad_width must be {n} pairs of numbers not below 0, got {pad_width}")
     shape = tuple([before + size + behind for (before, behind), size in zip(pad_width, a.shape)])
@@ -407,8 +410,7 @@ def repeat(x, repeats, axis):
     """
     cdef Tensor a = _real(x)
     axis = _axis(axis, len(a.shape))
-    if isinstance(repeats, bool) or not hasattr(repeats, "__index__"):
-        raise TypeError(f"repeats must be an integer, got {repeats!r}")
+    repeats = integer(repeats, "repeats")
     if repeats < 1:
         raise ValueError(f"repeats must be positive, got {repeats}")
     rows = math.prod(a.shape[:axis + 1])

@@ -290,6 +290,11 @@ def relu(x):
     -------
     Tensor of the same shape
 
+    Notes
+    -----
+    Of a NaN it is NaN. Without kernels, minus infinity gives NaN too, as other activations do at
+    an infinity: it is multiplied by 0 there.
+
     Examples
     --------
     >>> from pyggml import ops

@@ -4,6 +4,7 @@ import numpy as np
 
 from pyggml._feed import read
 from pyggml._opt_core import OptCore
+from pyggml._opt_result import check_result
 from pyggml._rowwise import argmax_last
 
 
@@ -186,6 +187,8 @@ class OptContext(OptCore):
                 raise ValueError("only loss_type 'weighted_mse' takes weights")
             given = weights if isinstance(weights, (list, tuple)) and len(weighted) > 1 \
                 else [weights] * len(weighted)
+            if len(given) != len(weighted):
+                raise ValueError(f"weights must be {len(weighted)} arrays, got {len(given)}")
             spread = []
             for head, value in zip(weighted, given, strict=True):
                 value = np.asarray(value)
@@ -213,6 +216,9 @@ class OptContext(OptCore):
                                  f"columns {first} to {first + width}")
             found.append(labels[:, first:first + width])
             at = first + width
+        if self.offsets is None and at != labels.shape[1]:
+            raise ValueError(f"labels have {labels.shape[1]} columns, but the outputs take {at}; "
+                             "give label_offsets if others are to be left out")
         return found
 
     def step(self, x, labels=None, weights=None, result=None):
@@ -252,6 +258,7 @@ class OptContext(OptCore):
             return self._run(x, labels, weights, result, False)
 
     def _run(self, x, labels, weights, result, backward):
+        check_result(result)
         if not self.static_graphs:
             raise RuntimeError("step and evaluate need static graphs; use prepare_alloc, "
                                "set_inputs, set_labels, alloc and eval")

@@ -22,6 +22,7 @@ from pyggml._variable cimport Variable
 from pyggml import ops
 from pyggml._feed import read
 from pyggml._opt_losses import LOSS_TYPES, Head
+from pyggml._opt_result import check_result
 from pyggml.layers.base import count, positive_int
 
 OPTIMIZERS = ("adamw", "sgd")
@@ -409,6 +410,7 @@ cdef class OptCore:
             :meth:`alloc` was not called, or ggml could not compute.
         """
         cdef uint32_t bits
+        check_result(result)
         with self.lock:
             self.alive()
             if not self.ready:

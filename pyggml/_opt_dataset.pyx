@@ -12,6 +12,7 @@ from pyggml cimport _ggml
 from pyggml._memory cimport require
 from pyggml._opt_core cimport OptCore
 
+from pyggml._integers import integer
 from pyggml.layers.base import count, positive_int
 
 cnp.import_array()
@@ -153,9 +154,7 @@ cdef class Dataset:
         cdef int64_t n
         self.alive()
         opt.alive()
-        if isinstance(idata, bool) or not hasattr(idata, "__index__"):
-            raise TypeError(f"idata must be an integer, got {idata!r}")
-        n = idata
+        n = integer(idata, "idata")
         if n > self.ndata:
             raise ValueError(f"idata must be at most {self.ndata}, got {n}")
         if n >= 0 and n % self.ndata_shard:

@@ -112,6 +112,12 @@ class Result:
         self.reset()
 
 
+def check_result(result, name="result"):
+    """Raise TypeError for what is neither a Result nor None."""
+    if result is not None and not isinstance(result, Result):
+        raise TypeError(f"{name} must be a Result, got {type(result).__name__}")
+
+
 def _mean_of(values, per_datapoint):
     n = len(values)
     if n == 0:

@@ -77,8 +77,15 @@ class Program:
                      "index" if s.dtype == "int32" else "dense")
                 for s in self.inputs]
 
-    def run(self, graph, tensors, training):
-        """Return the output tensors for input tensors."""
+    def run(self, graph, tensors, nested=False):
+        """Return the output tensors for input tensors.
+
+        Raises
+        ------
+        ValueError
+            A layer uses a weight that would be trained if the model knew of it. A program that is
+            ``nested`` in another leaves this check to that one.
+        """
         values = {id(s): t for s, t in zip(self.inputs, tensors, strict=True)}
         for node in self.nodes:
             arguments = [values[id(s)] for s in node.inputs]
@@ -87,7 +94,19 @@ class Program:
             for symbol, t in zip(node.outputs, [result] if node.single else result, strict=True):
                 _check_result(node.layer, symbol, t, graph)
                 values[id(symbol)] = t
+        if not nested:
+            self._refuse_strangers(graph)
         return [values[id(s)] for s in self.outputs]
+
+    def _refuse_strangers(self, graph):
+        own = set(self.variables)
+        for v in graph.aliases:
+            if v.trainable and v not in own:
+                raise ValueError(
+                    f"weight {v.name!r} of shape {v.shape} is used, but no layer of the model has "
+                    "it, so it would be neither trained nor saved: a layer finds the layers that "
+                    "are its attributes, alone or in a list, tuple or dict; or set its trainable "
+                    "to False")
 
     def split_inputs(self, x):
         """Return one array for each input from an array, a list or a dict."""

@@ -6,6 +6,7 @@ from pyggml._lowering cimport Lowered
 cdef class Context:
     cdef _ggml.ggml_context * ptr
     cdef void * memory
+    cdef size_t nbytes
     cdef int room(self) except -1
     cdef size_t count(self)
     cdef size_t unallocated(self)

@@ -194,8 +194,9 @@ def get_num_threads():
     Returns
     -------
     int
-        What :func:`set_num_threads` set, else the smallest of what the process may use by CPU
-        affinity, control group, ``OMP_NUM_THREADS`` and ``SLURM_CPUS_PER_TASK``.
+        What :func:`set_num_threads` set, else ``PYGGML_NUM_THREADS`` from the environment, else
+        the smallest of what the process may use by CPU affinity, control group,
+        ``OMP_NUM_THREADS`` and ``SLURM_CPUS_PER_TASK``.
 
     Examples
     --------
@@ -274,6 +275,30 @@ if hasattr(os, "register_at_fork"):
 
 # ---- owners -------------------------------------------------------------------------------
 
+cdef extern from *:
+    """
+    /* Graphs come and go and fill a small part of their room. On the heap each would touch other
+       pages of it, which stay with the process; here the system has them back. */
+    #ifdef _WIN32
+    #include <stdlib.h>
+    static void * pyggml_pages(size_t size) { return malloc(size); }
+    static void pyggml_give_pages(void * p, size_t size) { (void) size; free(p); }
+    #else
+    #include <stddef.h>
+    #include <sys/mman.h>
+    static void * pyggml_pages(size_t size) {
+        void * p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+        return p == MAP_FAILED ? NULL : p;
+    }
+    static void pyggml_give_pages(void * p, size_t size) {
+        if (p) munmap(p, size);
+    }
+    #endif
+    """
+    void * pyggml_pages(size_t size) nogil
+    void pyggml_give_pages(void * p, size_t size) nogil
+
+
 cdef class Context:
     """A ggml context that holds descriptions of tensors, not their data.
 
@@ -295,7 +320,8 @@ cdef class Context:
         params.mem_size = max(params.mem_size, 64)
         # Memory of ours: ggml ends the process where it finds none.
         require(params.mem_size, "descriptions of tensors")
-        self.memory = params.mem_buffer = malloc(params.mem_size)
+        self.nbytes = params.mem_size
+        self.memory = params.mem_buffer = pyggml_pages(self.nbytes)
         if self.memory is NULL:
             raise MemoryError(f"{params.mem_size} bytes for descriptions of tensors could not be "
                               "allocated")
@@ -331,7 +357,7 @@ cdef class Context:
     def __dealloc__(self):
         if self.ptr is not NULL:
             _ggml.ggml_free(self.ptr)
-        free(self.memory)
+        pyggml_give_pages(self.memory, self.nbytes)
 
 
 cdef class Buffer:

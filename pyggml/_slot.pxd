@@ -15,6 +15,7 @@ cdef class Slot:
     cdef readonly int64_t limit
     cdef readonly int64_t row_size
     cdef readonly int64_t n_rows
+    cdef public bint joint
     cdef int code
     cdef int n_axes
     cdef int32_t * labels

@@ -1,8 +1,6 @@
 # cython: language_level=3
 """Inputs, labels and weights of a graph: what may go in, and the one copy that puts it there."""
 
-import numpy as np
-
 from libc.math cimport isfinite
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -13,6 +11,8 @@ cimport numpy as cnp
 
 from pyggml._arrays cimport Rows
 from pyggml._graph cimport Tensor
+
+from pyggml._arrays import as_array
 
 cnp.import_array()
 
@@ -40,6 +40,11 @@ cdef class Slot:
         For ``"classes"``; for ``"index"`` it is the tensor's own, set by what looks up with it.
     row_shape : tuple of int, optional
         Shape of one row as the caller gives it, where it is not the tensor's.
+
+    Attributes
+    ----------
+    joint : bool
+        Of labels: whether one acts on what others contribute to the loss.
     """
 
     def __cinit__(self, Tensor tensor, str name, str kind="dense", int64_t limit=INT32_MAX,
@@ -99,7 +104,7 @@ cdef class Slot:
         """
         cdef Rows rows
         cdef tuple shape
-        array = np.asarray(value) if not isinstance(value, np.ndarray) else value
+        array = as_array(value, self.name)
         if array.ndim == 0:
             raise ValueError(f"{self.name} must have shape {self._accepted()}, got a scalar")
         rows = Rows(array, self.name)

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from pyggml._container import FileFormatError
+
 _key = "$"
 _kinds = {"f4": "f32", "f2": "f16", "f8": "f64", "i1": "i8", "i2": "i16", "i4": "i32",
           "i8": "i64"}
@@ -30,8 +32,8 @@ def get_state(item, name):
                     f"got {type(item).__name__}")
 
 
-def set_generator(generator, state):
-    """Set the state of a NumPy generator, or leave it as it was.
+def check_generator(generator, state):
+    """See whether a NumPy generator takes a state: its setter may fail half-way.
 
     Raises
     ------
@@ -39,17 +41,17 @@ def set_generator(generator, state):
         It is no state of this kind of generator.
     """
     try:
-        type(generator.bit_generator)(0).state = state  # NumPy's setter may fail half-way
+        type(generator.bit_generator)(0).state = state
     except (TypeError, ValueError, KeyError, OverflowError, IndexError) as error:
         raise ValueError(f"no state of a {type(generator.bit_generator).__name__}: {error!r}"
                          ) from error
-    generator.bit_generator.state = state
 
 
 def set_state(item, state, name):
     """Set what :func:`get_state` returned."""
     if isinstance(item, np.random.Generator):
-        set_generator(item, state)
+        check_generator(item, state)
+        item.bit_generator.state = state
     elif hasattr(item, "set_state"):
         item.set_state(state)
     else:
@@ -136,36 +138,39 @@ def decode(value, container):
     FileFormatError
         It is not what an encoder makes.
     """
+    try:
+        return _decode(value, container)
+    except FileFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
+        return container.fail(f"damaged: a saved state cannot be read: {error!r}")
+
+
+def _decode(value, container):
     if isinstance(value, list):
-        return [decode(item, container) for item in value]
+        return [_decode(item, container) for item in value]
     if not isinstance(value, dict):
         return value
     if _key not in value:
-        return {key: decode(item, container) for key, item in value.items()}
-    try:
-        kind = value[_key]
-        if kind == "float":
-            return float(value["value"])
-        if kind == "bytes":
-            return bytes.fromhex(value["hex"])
-        if kind == "tuple":
-            return tuple(decode(value["items"], container))
-        if kind == "dict":
-            return {decode(k, container): decode(v, container) for k, v in value["items"]}
-        if kind in ("scalar", "array"):
-            dtype = np.dtype(value["dtype"])
-            if dtype.kind not in "fiub":
-                raise ValueError(f"dtype {dtype}")
-        if kind == "scalar":
-            return np.frombuffer(bytes.fromhex(value["hex"]), dtype)[0]
-        if kind == "array" and "tensor" not in value:
-            return np.empty(value["shape"], dtype) if 0 in value["shape"] else _no_array()
-        if kind == "array":
-            return container.read(value["tensor"]).view(dtype).reshape(value["shape"])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        container.fail(f"damaged: a saved state cannot be read: {error}")
-    return container.fail(f"damaged: a saved state has the unknown kind {kind!r}")
-
-
-def _no_array():
-    raise ValueError("an array without data")
+        return {key: _decode(item, container) for key, item in value.items()}
+    kind = value[_key]
+    if kind == "float":
+        return float(value["value"])
+    if kind == "bytes":
+        return bytes.fromhex(value["hex"])
+    if kind == "tuple":
+        return tuple(_decode(value["items"], container))
+    if kind == "dict":
+        return {_decode(k, container): _decode(v, container) for k, v in value["items"]}
+    if kind not in ("scalar", "array"):
+        raise ValueError(f"unknown kind {kind!r}")
+    dtype = np.dtype(value["dtype"])
+    if dtype.kind not in "fiub":
+        raise ValueError(f"dtype {dtype}")
+    if kind == "scalar":
+        return np.frombuffer(bytes.fromhex(value["hex"]), dtype)[0]
+    if "tensor" in value:
+        return container.read(value["tensor"]).view(dtype).reshape(value["shape"])
+    if 0 not in value["shape"]:
+        raise ValueError("an array without data")
+    return np.empty(value["shape"], dtype)

@@ -52,8 +52,12 @@ def default_num_threads():
     -------
     int
         At least 1. ``OMP_NUM_THREADS`` and ``SLURM_CPUS_PER_TASK`` count where they hold a
-        positive number.
+        positive number. ``PYGGML_NUM_THREADS`` stands above all of them: so many, even if there
+        are fewer processors.
     """
+    chosen = _positive_int(os.environ.get("PYGGML_NUM_THREADS", ""))
+    if chosen is not None:
+        return chosen
     if sys.platform.startswith("linux"):
         bounds = [len(os.sched_getaffinity(0)), _cgroup_quota()]
     else:

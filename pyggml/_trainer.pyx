@@ -1,6 +1,7 @@
 # cython: language_level=3
 """The trainer: weights, moments, learning rate and graphs that live as long as your loop."""
 
+import copy
 import math
 import warnings
 
@@ -17,7 +18,7 @@ from pyggml._slot cimport Slot
 from pyggml._training cimport Application, TrainGraph
 from pyggml._variable cimport Variable
 
-from pyggml._arrays import check_index
+from pyggml._arrays import check_index, shape_of
 from pyggml._compiled import require_compiled
 from pyggml._locks import Locks
 from pyggml._snapshot import Snapshot, check_precision, move, statistics
@@ -94,17 +95,24 @@ cdef class Trainer(Engine):
                  weight_decay=None, share=None):
         self._set_up(model, batch_size, nbatch_logical, _mask(model, loss_mask), weight_decay,
                      False, share)
-        if any(_moves_by_calibration(layer) for layer in _batch_norms(self.program.layers)):
-            warnings.warn(
-                "steps do not move the moving statistics of this model's batch norm layers: call "
-                "calibrate_bn(x) before predicting, or give the layers a momentum, or freeze "
-                "their statistics", UserWarning, stacklevel=1)
+        _warn_of_statistics(self.program)
 
     @staticmethod
     def _on_weights_of(model, batch_size, nbatch_logical=None, mask=None):
         """A trainer that moves the model's own weights: what ``fit`` runs on."""
         cdef Trainer self = Trainer.__new__(Trainer)
         self._set_up(model, batch_size, nbatch_logical, mask, None, True)
+        return self
+
+    @staticmethod
+    def _blank(model, batch_size, nbatch_logical, mask, weight_decay, own):
+        """A trainer whose weights and moments are undefined until :meth:`_set_state`.
+
+        If ``own``, its weights are the model's.
+        """
+        cdef Trainer self = Trainer.__new__(Trainer)
+        self._set_up(model, batch_size, nbatch_logical, mask, weight_decay, False, None, own, True)
+        _warn_of_statistics(self.program)
         return self
 
     # -- steps ---------------------------------------------------------------------------
@@ -135,6 +143,12 @@ cdef class Trainer(Engine):
             changed then.
         RuntimeError
             The trainer was freed, or ggml could not compute.
+
+        Warns
+        -----
+        RuntimeWarning
+            Once a trainer, where the loss is NaN or infinite. It is returned as it is, and the
+            weights have been updated all the same: go back with :meth:`restore`.
         """
         cdef TrainGraph g
         cdef double loss = 0
@@ -194,9 +208,10 @@ cdef class Trainer(Engine):
         cdef const int64_t[:, ::1] index
         if idx is None:
             raise ValueError("idx must be given")
-        if np.ndim(idx) != 2 or np.shape(idx)[1] != self.batch_size:
+        shape = shape_of(idx, "idx")
+        if len(shape) != 2 or shape[1] != self.batch_size:
             raise ValueError(f"idx must have shape (k, {self.batch_size}), with the batch size "
-                             f"last, got {np.shape(idx)}")
+                             f"last, got {shape}")
         with self.lock:
             self.alive()
             g = self.main_graph()
@@ -295,7 +310,8 @@ cdef class Trainer(Engine):
         ----------
         gradients : dict of str to array_like
             One for every trainable weight, by name and shape as :meth:`gradients` returns them:
-            averaged over workers, or computed elsewhere. The optimizer clips them as its own.
+            averaged over workers, or computed elsewhere. The optimizer clips them as its own, and
+            decays weights whose gradient is 0 too.
 
         Raises
         ------
@@ -345,6 +361,8 @@ cdef class Trainer(Engine):
             if other.program.output_names != self.program.output_names or (
                     len(other.program.variables) != len(self.program.variables)):
                 raise RuntimeError("the model was changed after this trainer was made of it")
+            if self.made_with is not None and self.made_with is not self.compiled.compiled:
+                other.compiled = copy.deepcopy(self.made_with)
             for v, w in zip(self.program.variables, other.program.variables):
                 w.assign(self.bindings.get(v, v).numpy(copy=False))
         return other
@@ -510,7 +528,7 @@ cdef class Trainer(Engine):
 
     @property
     def lr(self):
-        """The learning rate of the next update."""
+        """The learning rate of the next update; where a schedule gives it, of the last one."""
         self.alive()
         return self.optimizer.learning_rate
 
@@ -594,17 +612,25 @@ cdef class Trainer(Engine):
         ----------
         path : str or path-like
         model : Sequential or Model, optional
-            Compiled as it was; its weights are not used. By default the one in the file.
+            Compiled as it was; its weights are neither used nor changed. By default the one in
+            the file, whose weights are the trainer's own then.
         custom_objects : dict, optional
             As for :func:`pyggml.load_model`.
 
         Returns
         -------
         Trainer
+
+        Raises
+        ------
+        OSError
+            The file cannot be read.
+        FileFormatError
+            A ``ValueError``: the file is damaged, or another model's or optimizer's.
         """
         from pyggml import checkpoints
 
-        with checkpoints.load(path) as saved:
+        with checkpoints.Checkpoint(path, verify=False) as saved:
             return saved.trainer(model, custom_objects)
 
 
@@ -637,6 +663,14 @@ def _batch_norms(layers):
 
 def _moves_by_calibration(layer):
     return layer.momentum is None and not layer.freeze_stats
+
+
+def _warn_of_statistics(program):
+    if any(_moves_by_calibration(layer) for layer in _batch_norms(program.layers)):
+        warnings.warn(
+            "steps do not move the moving statistics of this model's batch norm layers: call "
+            "calibrate_bn(x) before predicting, or give the layers a momentum, or freeze "
+            "their statistics", UserWarning, stacklevel=1)
 
 
 def _mask(model, loss_mask):

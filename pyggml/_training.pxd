@@ -40,6 +40,7 @@ cdef class TrainGraph:
     cdef float * loss_value
     cdef float * seed
     cdef readonly dict targets
+    cdef readonly set reached  # variables that gradients are added up for
     cdef int64_t evaluations
     cdef _Mask * masks
     cdef int n_masks

@@ -147,7 +147,7 @@ cdef class TrainGraph:
 
         def make(Graph graph):
             inputs = program.make_inputs(graph)
-            outputs = program.run(graph, [slot.tensor for slot in inputs], True)
+            outputs = program.run(graph, [slot.tensor for slot in inputs])
             loss = criterion.build(graph, outputs)
             return inputs, loss, _prepare(graph, loss.total)
 
@@ -163,6 +163,7 @@ cdef class TrainGraph:
         self.accumulating = gradients is not None
         self.clip = clip
         self.targets = gradients
+        self.reached = set()
         if size > _static_room:
             self._build_large(size, rule, clip, slots, params)
         else:
@@ -225,7 +226,11 @@ cdef class TrainGraph:
         cdef _ggml.ggml_tensor * gradient
         cdef _ggml.ggml_tensor * head
         self.large = large
-        if not self.accumulating:
+        if self.accumulating:
+            for variable, alias in graph.aliases.items():
+                if _ggml.ggml_graph_get_grad(large.cgraph, alias.ptr) is not NULL:
+                    self.reached.add(graph.bindings.get(variable, variable))
+        else:
             alias = graph.weight(params.plain)
             head = _head(graph, alias.ptr, 2)
             steps = []
@@ -259,7 +264,9 @@ cdef class TrainGraph:
             acc = _ggml.ggml_opt_grad_acc(self.opt, alias.ptr)
             if acc is NULL:
                 continue  # the loss does not depend on it
-            target = gradients[self.graph.bindings.get(variable, variable)]
+            variable = self.graph.bindings.get(variable, variable)
+            self.reached.add(variable)
+            target = gradients[variable]
             acc.data = target.data
             acc.buffer = target.buffer.ptr
         return 0

@@ -4,11 +4,13 @@
 import numpy as np
 
 cimport cython
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES
 
 from pyggml cimport _ggml
 from pyggml._runtime cimport allocate_bytes
+
+from pyggml._integers import integers
 
 cdef Py_ssize_t _itemsize = sizeof(float)
 cdef const char * _format = "f"
@@ -89,7 +91,7 @@ cdef class Variable:
                   bint decay=True, initializer=None, regularizer=None, bint clear=True):
         cdef size_t size = 1
         self.data = NULL
-        self.shape = tuple(int(n) for n in shape)
+        self.shape = integers(shape, f"shape of {name!r}")
         if len(self.shape) > _ggml.GGML_MAX_DIMS:
             raise ValueError(f"shape of {name!r} may have at most 4 axes, got {self.shape}")
         for n in self.shape:
@@ -98,7 +100,8 @@ cdef class Variable:
             if n > _largest // size:
                 raise MemoryError(f"{name!r} of shape {self.shape} does not fit into memory")
             size *= n
-        self.axes = tuple(range(len(self.shape))) if axes is None else tuple(axes)
+        self.axes = (tuple(range(len(self.shape))) if axes is None
+                     else integers(axes, "axes"))
         if sorted(self.axes) != list(range(len(self.shape))):
             raise ValueError(f"axes must be an order of the axes of {self.shape}, got {axes}")
         self.name = name
@@ -181,12 +184,24 @@ cdef class Variable:
     cdef void zero(self) noexcept nogil:
         memset(self.data, 0, self.size * sizeof(float))
 
-    def clone(self):
-        """Return a variable of its own memory with the same values and properties."""
+    def clone(self, values=True):
+        """Return a variable of its own memory with the same properties.
+
+        Parameters
+        ----------
+        values : bool
+            Whether it gets the same values too; False leaves them undefined.
+
+        Returns
+        -------
+        Variable
+        """
         cdef Variable other = Variable(
             self.shape, self.name, self.axes, self.trainable, self.decay, self.initializer,
-            self.regularizer)
-        other.numpy(copy=False)[...] = self.numpy(copy=False)
+            self.regularizer, clear=False)
+        if values:
+            with nogil:
+                memcpy(other.data, self.data, self.size * sizeof(float))
         return other
 
     def __deepcopy__(self, memo):

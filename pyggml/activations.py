@@ -5,6 +5,7 @@ function does. Where a function has a kink, its derivative there is that of the 
 """
 
 import functools
+import inspect
 import math
 
 from pyggml import ops
@@ -19,12 +20,15 @@ def _kernel(name, parameter=0.0):
     """
 
     def decorate(function):
+        signature = inspect.signature(function)
+
         @functools.wraps(function)
         def activation(x, *args, **kwargs):
             value = parameter
+            given = signature.bind(x, *args, **kwargs)  # what the function does not take is refused
             if isinstance(parameter, tuple):
                 key, value = parameter
-                value = args[0] if args else kwargs.get(key, value)
+                value = given.arguments.get(key, value)
             fused = fused_activation(x, name, value)
             return function(x, *args, **kwargs) if fused is None else fused
 
@@ -351,7 +355,7 @@ def get(identifier):
     ValueError
         An unknown name; the message lists the known ones.
     TypeError
-        Neither a name nor callable.
+        Neither a name nor callable, or a dict with arguments that the function does not take.
 
     Examples
     --------
@@ -368,7 +372,13 @@ def get(identifier):
         arguments = dict(identifier)
         if "name" not in arguments:
             raise ValueError(f"an activation given as a dict needs a 'name', got {identifier}")
-        return functools.partial(lookup(arguments.pop("name"), table, "activation"), **arguments)
+        function = lookup(arguments.pop("name"), table, "activation")
+        known = list(inspect.signature(function).parameters)[1:]
+        unknown = sorted(set(arguments) - set(known))
+        if unknown:
+            raise TypeError(f"activation {identifier['name']!r} has no arguments {unknown}; it has "
+                            f"{known}")
+        return functools.partial(function, **arguments)
     return lookup(identifier, table, "activation")
 
 

@@ -15,7 +15,9 @@ import numpy as np
 from pyggml._backup import BackupAndRestore
 from pyggml._callback import Callback, CallbackList, LambdaCallback, Monitor
 from pyggml._progress import Display
-from pyggml.layers.base import count
+from pyggml._scalars import number
+from pyggml.layers.base import count, positive_int
+from pyggml.optimizers import _rate
 from pyggml.schedules import LearningRateScheduler
 
 __all__ = [
@@ -42,7 +44,8 @@ class EarlyStopping(Monitor):
         Whether the model gets the weights of the best epoch, however training ends: by patience,
         at the last epoch, by another callback, by an exception.
     baseline : float, optional
-        Only values better than it are improvements.
+        Only values better than it make the wait begin anew. The best epoch is the best there was,
+        whether or not it came so far.
     start_from_epoch : int
         Epochs before the one of this number, counted from 0, are not looked at.
     verbose : int
@@ -78,15 +81,22 @@ class EarlyStopping(Monitor):
         super().__init__(monitor, mode, min_delta)
         self.patience = count(patience, "patience")
         self.restore_best_weights = bool(restore_best_weights)
-        self.baseline = None if baseline is None else float(baseline)
+        self.baseline = None if baseline is None else number(baseline, "baseline")
+        if self.baseline is not None and math.isnan(self.baseline):
+            raise ValueError("baseline must be a number, got nan")
         self.start_from_epoch = count(start_from_epoch, "start_from_epoch")
         self.verbose = verbose
         self.best_weights = None
         self._forget()
 
+    @property
+    def reads_model(self):
+        """Whether this takes the model's weights."""
+        return self.restore_best_weights
+
     def _forget(self):
         self.wait = 0
-        self.best = self.worst if self.baseline is None else self.baseline
+        self.best = self.worst
         self.best_epoch = None
         self.stopped_epoch = None
         self.best_weights = None
@@ -102,10 +112,11 @@ class EarlyStopping(Monitor):
         if self.improved(value, self.best):
             self.best = value
             self.best_epoch = epoch
-            self.wait = 0
             if self.restore_best_weights:
                 self.best_weights = self.model.get_weights()
-            return
+            if self.baseline is None or self.improved(value, self.baseline):
+                self.wait = 0
+                return
         self.wait += 1
         if self.wait >= self.patience:
             self.stopped_epoch = epoch
@@ -166,16 +177,16 @@ class ReduceLROnPlateau(Monitor):
     0.2
     """
 
+    reads_model = False
+
     def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
                  mode="auto", cooldown=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
-        self.factor = float(factor)
+        self.factor = number(factor, "factor")
         if not 0 < self.factor < 1:
             raise ValueError(f"factor must be in (0, 1), got {factor}")
         self.patience = count(patience, "patience")
-        self.min_lr = float(min_lr)
-        if not (math.isfinite(self.min_lr) and self.min_lr >= 0):
-            raise ValueError(f"min_lr must be finite and not negative, got {min_lr}")
+        self.min_lr = _rate(min_lr, "min_lr")
         self.cooldown = count(cooldown, "cooldown")
         self.verbose = verbose
         self._forget()
@@ -249,7 +260,7 @@ class ModelCheckpoint(Monitor):
     mode : {"auto", "min", "max"}
         As for :class:`EarlyStopping`.
     save_freq : "epoch" or int
-        When to save: an integer counts batches.
+        When to save: an integer counts batches, in whose logs there are no values of validation.
     initial_value_threshold : float, optional
         Only values better than it are saved.
     save : callable, optional
@@ -290,10 +301,13 @@ class ModelCheckpoint(Monitor):
         self.save_freq = save_freq
         self.save = save
         self.best = (self.worst if initial_value_threshold is None
-                     else float(initial_value_threshold))
+                     else number(initial_value_threshold, "initial_value_threshold"))
+        if math.isnan(self.best):
+            raise ValueError("initial_value_threshold must be a number, got nan")
         self.last_path = None
         self._batches = 0
         self._epoch = 0
+        self._epochs = None
 
     def on_train_begin(self, logs=None):
         super().on_train_begin(logs)
@@ -322,9 +336,14 @@ class ModelCheckpoint(Monitor):
         if self.save_freq == "epoch":
             self._consider(epoch, logs)
 
+    def on_train_end(self, logs=None):
+        self._epochs = None
+
     def _consider(self, epoch, logs):
         if self.save_best_only:
             value = self.value(logs)
+            if value is None and self.save_freq != "epoch":
+                self._warn(f"{self.monitor} is not in the logs of batches")
             if value is None or not self.improved(value, self.best):
                 return
             self._write(epoch, logs)
@@ -339,6 +358,8 @@ class ModelCheckpoint(Monitor):
         except KeyError as error:
             raise ValueError(f"filepath names {error}, which is not in the logs; they have epoch, "
                              f"{', '.join(values)}") from None
+        if self.save_freq != "epoch" and self._epochs is not None:
+            self._epochs.setup.calibrate()
         if self.save is not None:
             self.save(self.model, path)
         elif self.save_weights_only:
@@ -372,7 +393,8 @@ class CSVLogger(Callback):
     filename : str or path-like
     separator : str
     append : bool
-        Whether to go on in a file that exists: a header is written only into an empty one.
+        Whether to go on in a file that exists: a header is written only into an empty one. What
+        the header of another file lacks is left out, with a warning.
 
     Notes
     -----
@@ -394,6 +416,8 @@ class CSVLogger(Callback):
     ...     f.readline().strip()
     'epoch,loss'
     """
+
+    reads_model = False
 
     def __init__(self, filename, separator=",", append=False) -> None:
         super().__init__()
@@ -424,6 +448,11 @@ class CSVLogger(Callback):
         if self._columns is None and self._file.tell():
             with open(self.filename, newline="") as f:
                 self._columns = next(csv.reader(f, delimiter=self.separator))
+            names = dict.fromkeys([*(logs or {}), *self.params.get("metrics", ())])
+            lacking = [name for name in names if name not in self._columns]
+            if lacking:
+                warnings.warn(f"{self.filename} has no column for {', '.join(lacking)}, which are "
+                              "left out", RuntimeWarning, stacklevel=4)
         row = {"epoch": epoch} | dict(logs or {})
         writer = csv.writer(self._file, delimiter=self.separator, lineterminator="\n")
         if self._columns is None:
@@ -460,6 +489,10 @@ def _number(value):
 class TerminateOnNaN(Callback):
     """Ends training when the loss of a batch is NaN or infinite.
 
+    The update by that batch is done then: weights are mostly NaN, or were moved by what gradient
+    an infinite loss has. ``EarlyStopping("loss", restore_best_weights=True)`` beside it brings
+    back those of the best epoch; a NaN is never the best.
+
     Attributes
     ----------
     stopped : bool
@@ -471,6 +504,8 @@ class TerminateOnNaN(Callback):
     >>> callbacks.TerminateOnNaN().stopped
     False
     """
+
+    reads_model = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -498,6 +533,7 @@ class ProgbarLogger(Callback):
     True
     """
 
+    reads_model = False
     uses_batches = True
 
     def on_train_begin(self, logs=None):
@@ -554,11 +590,16 @@ class TensorBoard(Callback):
         self.log_dir = os.fspath(log_dir)
         self.histogram_freq = count(histogram_freq, "histogram_freq")
         if update_freq != "epoch":
-            update_freq = count(update_freq, "update_freq")
+            update_freq = positive_int(update_freq, "update_freq")
         self.update_freq = update_freq
         self._writers: dict[str, Any] = {}
         self._step = 0
         _summary_writer()
+
+    @property
+    def reads_model(self):
+        """Whether this takes the model's weights."""
+        return self.histogram_freq > 0
 
     @property
     def uses_batches(self):
@@ -572,7 +613,7 @@ class TensorBoard(Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
-        if self.update_freq != "epoch" and self._step % max(1, self.update_freq) == 0:
+        if self.update_freq != "epoch" and self._step % self.update_freq == 0:
             for name, value in (logs or {}).items():
                 self._writer("train").add_scalar(f"batch_{name}", value, self._step)
 

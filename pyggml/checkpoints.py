@@ -6,21 +6,22 @@ rate, seeds and random streams, and the states of objects that the loop hands ov
 """
 
 import os
+from collections.abc import Mapping
 
 from pyggml import _random, _serialize, _states
-from pyggml._container import FileFormatError
+from pyggml._container import FileFormatError, write
+from pyggml._engine import Engine
 from pyggml._resumable import fit
 from pyggml._variable import Variable
+from pyggml.layers.base import positive_int
 from pyggml.optimizers import Optimizer
 from pyggml.saving import (
     Names,
     Stored,
     _broken,
-    _check_keep,
     architecture,
     base_metadata,
     build,
-    compare,
     compile_arguments,
     dumps,
     fill,
@@ -29,7 +30,6 @@ from pyggml.saving import (
     record,
     stored_weights,
     weight_records,
-    write,
 )
 
 __all__ = ["Checkpoint", "fit", "latest", "load", "save"]
@@ -68,6 +68,8 @@ def stored_training(container):
         for key in ("batch_size", "nbatch_logical", "steps", "updates", "window_rows", "seed"):
             if not isinstance(state[key], int):
                 raise TypeError(f"{key} is {state[key]!r}")
+        if state["mask"] not in (None, "rows", "elements"):
+            raise ValueError(f"mask is {state['mask']!r}")
         state["warned"] = bool(state["warned"])
         state["weight_decay"] = float(state["weight_decay"])
         state["optimizer"] = _serialize.deserialize(saved["optimizer"], "optimizer")
@@ -156,11 +158,16 @@ def save(path, trainer, keep=1, objects=None, extra=None):
     >>> again.n_steps, epoch
     (1, 3)
     """
-    keep = _check_keep(keep)
+    keep = positive_int(keep, "keep")
+    if not isinstance(trainer, Engine):
+        raise TypeError(f"trainer must be a Trainer, got {type(trainer).__name__}")
+    if objects is not None and not isinstance(objects, Mapping):
+        raise TypeError(f"objects must be a dict, got {type(objects).__name__}")
     model = trainer.compiled
     metadata = base_metadata("checkpoint", model)
     try:
-        metadata |= architecture(model) | {"pyggml.compile": dumps(compile_arguments(model))}
+        metadata |= architecture(model) | {
+            "pyggml.compile": dumps(compile_arguments(model, trainer.made_with))}
     except TypeError as error:
         # The weights are what a long job cannot afford to lose; it can make its model itself.
         metadata["pyggml.model_error"] = f"it holds no model: {error}"
@@ -190,6 +197,8 @@ class Checkpoint:
     Parameters
     ----------
     path : str or path-like
+    verify : bool
+        False leaves the data unchecked until they are used, and ``extra`` unread.
 
     Attributes
     ----------
@@ -211,17 +220,18 @@ class Checkpoint:
     0
     """
 
-    def __init__(self, path):
+    def __init__(self, path, verify=True):
         self._container = open_file(path, ("checkpoint",))
         try:
             self.path = self._container.path
-            self._container.verify()
+            if verify:
+                self._container.verify()
             training = loads(self._container, "pyggml.training")
             try:
                 self.n_steps, self.n_updates = training["steps"], training["updates"]
             except (TypeError, KeyError) as error:
                 self._container.fail(f"damaged: it has no training state ({error})")
-            self.extra = _states.decode(loads(self._container, "pyggml.extra"), self._container)
+            self.extra = self._decode(loads(self._container, "pyggml.extra")) if verify else None
         except BaseException:
             self._container.close()
             raise
@@ -236,13 +246,19 @@ class Checkpoint:
         """Close the file. Calling it again is harmless."""
         self._container.close()
 
+    def _decode(self, value):
+        if self._container.verified is None:
+            self._container.verify()
+        return _states.decode(value, self._container)
+
     def trainer(self, model=None, custom_objects=None):
         """Return a trainer that goes on as the saved one would have.
 
         Parameters
         ----------
         model : Sequential or Model, optional
-            Compiled as it was; its weights are not used. By default the one in the file.
+            Compiled as it was; its weights are neither used nor changed. By default the one in
+            the file, whose weights are the trainer's own then.
         custom_objects : dict, optional
             As for :func:`pyggml.load_model`.
 
@@ -263,16 +279,15 @@ class Checkpoint:
 
         container = self._container
         with _serialize.custom(custom_objects):
-            state = stored_training(container)
-            if model is None:
+            state = self._state()
+            own = model is None
+            if own:
                 model, _ = build(container, None, True)
                 if model.compiled is None:
                     container.fail("its model is not compiled")
-        state["weights"] = {s.name: s for s in stored_weights(container)}
         try:
-            trainer = Trainer(model, state["batch_size"], state["nbatch_logical"],
-                              weight_decay=state["weight_decay"],
-                              loss_mask=_loss_mask(model, state["mask"]))
+            trainer = Trainer._blank(model, state["batch_size"], state["nbatch_logical"],
+                                     state["mask"], state["weight_decay"], own)
         except (ValueError, TypeError) as error:
             raise FileFormatError(container.path,
                                   f"its trainer cannot be made: {error}") from error
@@ -296,12 +311,13 @@ class Checkpoint:
         ValueError
             Of another one; nothing is changed then.
         """
-        state = stored_training(self._container)
-        state["weights"] = {s.name: s for s in stored_weights(self._container)}
-        self._set(trainer, state, fresh=False)
+        self._set(trainer, self._state(), fresh=False)
 
     def prepare(self, model):
         """Give a compiled model weights and training state, for its next ``fit``.
+
+        Gradients of an unfinished accumulation window are left out. The global random stream is
+        set to what it was.
 
         Parameters
         ----------
@@ -311,39 +327,37 @@ class Checkpoint:
         Raises
         ------
         ValueError
-            Of another one. Weights are unchanged then.
+            Of another one. Weights and training state are unchanged then.
         """
-        model.require_compiled()
-        if model.compiled.trainer is not None:
-            state = stored_training(self._container)
-            model.compiled.trainer._configure(state["batch_size"], state["nbatch_logical"],
-                                              state["mask"])
-            self.resume(model.compiled.trainer)
-            return
-        state = stored_training(self._container)
-        own = [(n, v.shape) for v, n in model.weight_names.items()]
-        stored = {s.name: s for s in stored_weights(self._container)}
-        wrong = compare(own, [(s.name, s.shape) for s in stored.values()])
-        if wrong:
-            self._container.fail(f"its weights do not fit model {model.name!r}: "
-                                 + "; ".join(wrong))
-        pairs = [(v, stored[n]) for v, n in model.weight_names.items()]
-        with model._predictor.lock:
-            fill(self._container, pairs + detach(state), fresh=False)
-        model.compiled.training_state = state
+        state = self._state() | {"gradients": {}, "window_rows": 0}
+        trainer = model.make_trainer(state["batch_size"], state["nbatch_logical"], state["mask"])
+        self._set(trainer, state, fresh=False)
 
     def random_state(self):
         """Return the saved state of the global random stream."""
-        return _states.decode(loads(self._container, "pyggml.random"), self._container)
+        return self._decode(loads(self._container, "pyggml.random"))
+
+    def _state(self):
+        """Return the trainer's state with Stored in place of Variables."""
+        state = stored_training(self._container)
+        state["weights"] = {s.name: s for s in stored_weights(self._container)}
+        return state
 
     def _set(self, trainer, state, fresh):
+        generator = _random.generator()
+        # Arrays in it are checked with everything else, before it is used.
+        stream = _states.decode(loads(self._container, "pyggml.random"), self._container)
+        try:
+            _states.check_generator(generator, stream)
+        except ValueError as error:
+            raise FileFormatError(self.path, f"its random stream: {error}") from error
         try:
             trainer._set_state(state, lambda pairs: fill(self._container, pairs, fresh))
         except FileFormatError:
             raise
         except ValueError as error:
             raise FileFormatError(self.path, str(error)) from error
-        self._restore_random()
+        generator.bit_generator.state = stream
 
     def restore(self, objects):
         """Give objects the states that they had.
@@ -360,11 +374,13 @@ class Checkpoint:
         FileFormatError
             A ``ValueError``: an object does not take its state.
         """
+        if not isinstance(objects, Mapping):
+            raise TypeError(f"objects must be a dict, got {type(objects).__name__}")
         saved = self._objects()
         missing = sorted(set(objects) - set(saved))
         if missing:
             raise KeyError(f"{self.path} holds no state of {missing}; it has {sorted(saved)}")
-        states = {name: _states.decode(saved[name], self._container) for name in objects}
+        states = {name: self._decode(saved[name]) for name in objects}
         for name, item in objects.items():
             try:
                 _states.set_state(item, states[name], name)
@@ -381,21 +397,6 @@ class Checkpoint:
         return saved if isinstance(saved, dict) else self._container.fail(
             "damaged: pyggml.objects is not a dict")
 
-    def _restore_random(self):
-        try:
-            _states.set_generator(_random.generator(), self.random_state())
-        except ValueError as error:
-            raise FileFormatError(self.path, f"its random stream: {error}") from error
-
-
-def _loss_mask(model, mask):
-    if mask is None or mask == "rows":
-        return None if mask is None else 1
-    shape = model.compiled.criterion.output_shapes[0]
-    n = 1
-    for size in shape[1:]:
-        n *= size
-    return n
 
 
 def load(path):

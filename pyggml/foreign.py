@@ -75,22 +75,48 @@ def _recurrent_rule(order):
     return rule
 
 
+def _attention(layer, module):
+    heads, found = layer.num_heads, {}
+    if "in_proj_weight" in module:
+        weight = module["in_proj_weight"]
+        if weight.ndim != 2 or len(weight) % 3:
+            raise ValueError(f"its in_proj_weight has shape {weight.shape}")
+        weights = np.split(weight, 3)
+    else:
+        weights = [_take(module, f"{role}_proj_weight") for role in "qkv"]
+    biases = np.split(module["in_proj_bias"], 3) if "in_proj_bias" in module else [None] * 3
+    for role, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True):
+        if weight.ndim != 2 or len(weight) % heads:
+            raise ValueError(f"its {role} weight of shape {weight.shape} is not one of {heads} "
+                             "heads")
+        found[f"{role}_kernel"] = weight.T.reshape(weight.shape[1], heads, -1)
+        if bias is not None:
+            found[f"{role}_bias"] = bias.reshape(heads, -1)
+    weight = _take(module, "out_proj.weight")
+    found["output_kernel"] = weight.T.reshape(heads, -1, len(weight))
+    if "out_proj.bias" in module:
+        found["output_bias"] = module["out_proj.bias"]
+    unknown = sorted(set(module) & {"bias_k", "bias_v"})
+    if unknown:
+        raise ValueError(f"its {unknown} have no counterpart")
+    return found
+
+
 # PyTorch's gates are i, f, g, o and r, z, n; ours, like Keras', i, f, c, o and z, r, h.
 _rules = {
     "Dense": _weight(1, 0),
     "Conv1D": _weight(2, 1, 0),
     "Conv2D": _weight(2, 3, 1, 0),
-    "Conv1DTranspose": _weight(2, 1, 0),
     "Conv2DTranspose": _weight(2, 3, 1, 0),
     "DepthwiseConv2D": _depthwise,
     "Embedding": _weight(0, 1, name="embeddings"),
     "BatchNormalization": _norm,
     "LayerNormalization": _norm,
-    "GroupNormalization": _norm,
     "RMSNormalization": _norm,
     "SimpleRNN": _recurrent_rule((0,)),
     "LSTM": _recurrent_rule((0, 1, 2, 3)),
     "GRU": _recurrent_rule((1, 0, 2)),
+    "MultiHeadAttention": _attention,
 }
 
 
@@ -126,6 +152,10 @@ def _modules(state):
             prefix = f"{prefix}[layer {match[3]}{match[4] or ''}]"
             parameter = f"{match[1]}_{match[2]}"
         modules.setdefault(prefix, {})[parameter] = np.asarray(value)
+    for prefix, module in list(modules.items()):
+        if {"in_proj_weight", "q_proj_weight"} & set(module):  # attention: one with its output
+            inner = f"{prefix}.out_proj" if prefix else "out_proj"
+            module.update({f"out_proj.{k}": v for k, v in modules.pop(inner, {}).items()})
     return modules
 
 
@@ -153,7 +183,10 @@ def load_torch_state_dict(model, state, names=None):
     Notes
     -----
     Kernels are transposed: Linear (out, in), Conv2d (out, in, kh, kw) and so on. Gates are
-    reordered, LSTM's two biases are added, GRU's are kept apart (``reset_after=True``).
+    reordered, LSTM's two biases are added, GRU's are kept apart (``reset_after=True``). PyTorch
+    trains both biases of an LSTM, so that their sum moves twice as far a step as the one here.
+    ``MultiheadAttention`` is a :class:`pyggml.layers.MultiHeadAttention` with ``key_dim =
+    embed_dim // num_heads``.
     PyTorch's images are channels first; a Dense layer after Flatten has its rows in that order,
     as pyggml's has by default. Epsilons are arguments of the layers and not in the state dict:
     PyTorch's BatchNorm and LayerNorm have 1e-5.

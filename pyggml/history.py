@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pyggml._scalars import number
+
 
 class History:
     """Losses and metrics of each epoch.
@@ -41,10 +43,16 @@ class History:
         ----------
         epoch : int
         logs : dict of str to float
+
+        Raises
+        ------
+        TypeError
+            A value that is no number; nothing is added then.
         """
+        row = {key: number(value, f"logs[{key!r}]") for key, value in logs.items()}
         self.epoch.append(epoch)
-        self._rows.append({key: float(value) for key, value in logs.items()})
-        for key, value in self._rows[-1].items():
+        self._rows.append(row)
+        for key, value in row.items():
             self.history.setdefault(key, []).append(value)
 
     def rows(self):

@@ -71,7 +71,10 @@ class PreemptionHandler:
     Raises
     ------
     RuntimeError
-        Entered in a thread that is not the main one: only that receives signals.
+        Entered in a thread that is not the main one: only that receives signals. Or entered
+        twice.
+    OSError
+        Entered with a signal that cannot be caught, such as SIGKILL.
 
     Notes
     -----
@@ -99,8 +102,14 @@ class PreemptionHandler:
     def __enter__(self):
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("signals reach the main thread only; enter PreemptionHandler there")
-        for number in self._signals:
-            self._before[number] = signal.signal(number, self._handle)
+        if self._before:
+            raise RuntimeError("this PreemptionHandler is entered already")
+        try:
+            for number in self._signals:
+                self._before[number] = signal.signal(number, self._handle)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception):
@@ -219,6 +228,8 @@ class ShuffledBatches:
         self.batch_size = positive_int(batch_size, "batch_size")
         if self.batch_size > self.n_rows:
             raise ValueError(f"batch_size must be at most n_rows, got {batch_size} and {n_rows}")
+        if not hasattr(seed, "__index__"):
+            raise TypeError(f"seed must be an integer, got {type(seed).__name__}")
         self.seed = seed.__index__()
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, got {seed}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from pyggml._lookup import lookup
 from pyggml._random import new_generator
+from pyggml._scalars import number
 
 
 def _fans(shape):
@@ -95,7 +96,7 @@ class Constant(Initializer):
 
     def __init__(self, value=0.0) -> None:
         super().__init__()
-        self.value = value
+        self.value = number(value, "value")
 
     def draw(self, shape, rng):
         return np.full(shape, self.value)
@@ -155,8 +156,9 @@ class RandomNormal(Initializer):
 
     def __init__(self, mean=0.0, stddev=0.05, seed=None) -> None:
         super().__init__(seed)
-        self.mean = mean
-        self.stddev = stddev
+        self.mean, self.stddev = number(mean, "mean"), number(stddev, "stddev")
+        if not 0 <= self.stddev < math.inf:
+            raise ValueError(f"stddev must be finite and not negative, got {stddev}")
 
     def draw(self, shape, rng):
         return rng.normal(self.mean, self.stddev, shape)
@@ -179,8 +181,10 @@ class RandomUniform(Initializer):
 
     def __init__(self, minval=-0.05, maxval=0.05, seed=None) -> None:
         super().__init__(seed)
-        self.minval = minval
-        self.maxval = maxval
+        self.minval, self.maxval = number(minval, "minval"), number(maxval, "maxval")
+        if not -math.inf < self.minval <= self.maxval < math.inf:
+            raise ValueError(f"minval must not be above maxval, and both finite, got {minval} and "
+                             f"{maxval}")
 
     def draw(self, shape, rng):
         return rng.uniform(self.minval, self.maxval, shape)
@@ -217,6 +221,7 @@ class VarianceScaling(Initializer):
     Parameters
     ----------
     scale : float
+        Positive.
     mode : {"fan_in", "fan_out", "fan_avg"}
     distribution : {"truncated_normal", "untruncated_normal", "uniform"}
     seed : int, optional
@@ -234,6 +239,9 @@ class VarianceScaling(Initializer):
     def __init__(self, scale=1.0, mode="fan_in", distribution="truncated_normal",
                  seed=None) -> None:
         super().__init__(seed)
+        scale = number(scale, "scale")
+        if not 0 < scale < math.inf:
+            raise ValueError(f"scale must be positive and finite, got {scale}")
         if mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"mode must be 'fan_in', 'fan_out' or 'fan_avg', got {mode!r}")
         if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
@@ -312,7 +320,7 @@ class Orthogonal(Initializer):
 
     def __init__(self, gain=1.0, seed=None) -> None:
         super().__init__(seed)
-        self.gain = gain
+        self.gain = number(gain, "gain")
 
     def draw(self, shape, rng):
         if len(shape) < 2:
@@ -345,7 +353,7 @@ class Identity(Initializer):
 
     def __init__(self, gain=1.0):
         super().__init__()
-        self.gain = gain
+        self.gain = number(gain, "gain")
 
     def draw(self, shape, rng):
         if len(shape) != 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -209,7 +210,7 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         tensors = list(x) if isinstance(x, (list, tuple)) else [x]
         if not tensors or not all(isinstance(t, Tensor) for t in tensors):
             raise TypeError(f"model {self.name!r} takes tensors of a graph, got {x!r}")
-        found = self.program.run(tensors[0].graph, tensors, tensors[0].graph.training)
+        found = self.program.run(tensors[0].graph, tensors, nested=True)
         return found[0] if len(found) == 1 else found
 
     def summary(self, print_fn: Callable[[str], object] = print) -> None:
@@ -364,10 +365,10 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
         self.require_compiled()
         compiled = self.compiled
         if compiled.trainer is None:
-            compiled.trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
+            trainer = Trainer._on_weights_of(self, batch_size, nbatch_logical, mask)
             if compiled.training_state is not None:
-                checkpoints.resume(compiled.trainer, compiled.training_state)
-                compiled.training_state = None
+                checkpoints.resume(trainer, compiled.training_state)
+            compiled.trainer, compiled.training_state = trainer, None
         else:
             compiled.trainer._follow_freezing()
             compiled.trainer._configure(batch_size, nbatch_logical, mask)
@@ -420,16 +421,31 @@ class Sequential(Model):
         if any(other.name == layer.name for other in self._stack):
             raise ValueError(f"two layers are named {layer.name!r}")
         self._stack.append(layer)
+        if not self._trainable:
+            layer.trainable = False
 
     def _connect_layers(self):
-        self._program = None
         if self._input is None or not self._stack:
+            self._program = None
             return
         x = self._input.symbol
         for layer in self._stack:
             x = layer(x)
         self._set_program([self._input.symbol], [x])
         self.built = True
+
+    @contextlib.contextmanager
+    def _changing(self):
+        """Connect the layers anew after a change of them, or go back to those there were."""
+        before = vars(self).copy()
+        self._stack = list(self._stack)
+        self.compiled = copy.copy(self.compiled)  # the copy has no trainer, and is fitted anew
+        try:
+            yield
+            self._connect_layers()
+        except BaseException:
+            vars(self).update(before)
+            raise
 
     def add(self, layer: Layer | Symbol) -> None:
         """Append a layer.
@@ -438,9 +454,8 @@ class Sequential(Model):
         ----------
         layer : Layer or Input
         """
-        self._push(layer)
-        self._forget_training()
-        self._connect_layers()
+        with self._changing():
+            self._push(layer)
 
     def pop(self) -> Layer:
         """Remove the last layer and return it.
@@ -456,14 +471,8 @@ class Sequential(Model):
         """
         if not self._stack:
             raise IndexError(f"model {self.name!r} has no layers")
-        layer = self._stack.pop()
-        self._forget_training()
-        self._connect_layers()
-        return layer
-
-    def _forget_training(self):
-        if self.compiled is not None:
-            self.compiled.trainer = None
+        with self._changing():
+            return self._stack.pop()
 
     def build(self, input_shape):
         """Tell the input shape.
@@ -484,12 +493,8 @@ class Sequential(Model):
             raise ValueError(f"model {self.name!r} has no layers")
         shape = tuple(input_shape)
         dtype = getattr(self._stack[0], "input_dtype", "float32")
-        self._input = Input(shape[1:] if shape[:1] == (None,) else shape, dtype).node.layer
-        try:
-            self._connect_layers()
-        except BaseException:
-            self._input = None
-            raise
+        with self._changing():
+            self._input = Input(shape[1:] if shape[:1] == (None,) else shape, dtype).node.layer
 
     def _build_from(self, x):
         if self._program is None and hasattr(x, "shape"):
@@ -499,6 +504,11 @@ class Sequential(Model):
     def layers(self) -> list[Layer]:
         """The layers in order, without the Input."""
         return list(self._stack)
+
+    @property
+    def sublayers(self):
+        """Same as :attr:`layers`; there before the input shape is known, to be frozen for one."""
+        return self.layers
 
     def get_config(self):
         return _serialize.sequential_config(self)
@@ -531,5 +541,5 @@ def _holds(layer, wanted):
             return True
         if id(layer) not in seen:
             seen.add(id(layer))
-            left += layer._stack if isinstance(layer, Sequential) else layer.sublayers
+            left += layer.sublayers
     return False

@@ -5,9 +5,11 @@ implementation offers over them: several outputs, weights, more losses, generato
 Arguments are checked here that ggml would end the process for. Models do not need this module.
 """
 
+import contextlib
 import math
 import sys
 import time
+import warnings
 
 from pyggml._callback import CallbackList
 from pyggml._graph import Graph, Tensor
@@ -15,11 +17,11 @@ from pyggml._opt_context import OptContext
 from pyggml._opt_core import OPTIMIZERS, default_params, optimizer_name
 from pyggml._opt_dataset import Dataset
 from pyggml._opt_losses import LOSS_TYPES
-from pyggml._opt_result import Result
+from pyggml._opt_result import Result, check_result
 from pyggml._variable import Variable
 from pyggml.data import Stream, unpack
 from pyggml.history import History
-from pyggml.layers.base import assign_all, count, positive_int
+from pyggml.layers.base import assign_all, count, positive_int, share
 
 __all__ = [
     "LOSS_TYPES", "OPTIMIZERS", "Dataset", "Graph", "OptContext", "Result", "Variable",
@@ -92,6 +94,11 @@ def epoch(opt, dataset, result_train=None, result_eval=None, idata_split=-1, cal
     if not isinstance(opt, OptContext):
         raise TypeError(f"opt must be an OptContext, got {type(opt).__name__}")
     _check_dataset(dataset)
+    for name, result in (("result_train", result_train), ("result_eval", result_eval)):
+        check_result(result, name)
+    for name, callback in (("callback_train", callback_train), ("callback_eval", callback_eval)):
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{name} must be callable, got {type(callback).__name__}")
     if not opt.static_graphs:
         raise RuntimeError("epoch needs a context with static graphs")
     batch = opt.batch_size
@@ -124,7 +131,7 @@ def progress_bar(train, opt, dataset, result, ibatch, ibatch_max, t_start):
     ibatch, ibatch_max : int
         The batch done, and the last.
     t_start : float
-        When the epoch began, in microseconds.
+        When the epoch began, as ``time.perf_counter()`` told.
 
     Examples
     --------
@@ -204,11 +211,11 @@ def _period(batch, nbatch_logical):
     return logical
 
 
-def _run_epochs(opt, nepoch, initial_epoch, callbacks, silent, run):
-    """Call ``run(epoch, train, val)`` for every epoch; returns the History."""
+def _run_epochs(opt, nepoch, initial_epoch, steps, callbacks, silent, run):
+    """Call ``run(epoch, train, val, hooks)`` for every epoch; returns the History."""
     hooks = CallbackList(callbacks)
     loop, history = _Loop(opt), History()
-    hooks.attach(loop, {"epochs": initial_epoch + nepoch, "steps": None, "metrics": [],
+    hooks.attach(loop, {"epochs": initial_epoch + nepoch, "steps": steps, "metrics": [],
                         "verbose": 0 if silent else 2, "initial_epoch": initial_epoch})
     train, val = Result(), Result()
     try:
@@ -219,7 +226,10 @@ def _run_epochs(opt, nepoch, initial_epoch, callbacks, silent, run):
             train.reset()
             val.reset()
             hooks.on_epoch_begin(number)
-            if not run(number, train, val):
+            if not run(number, train, val, hooks):
+                warnings.warn(f"generator gave no batch in epoch {number}: it must start over by "
+                              f"itself; training ends after {len(history.epoch)} epochs",
+                              RuntimeWarning, stacklevel=4)
                 break
             logs = _logs(train) | (_logs(val, "val_") if val.ndata else {})
             hooks.on_epoch_end(number, logs)
@@ -232,6 +242,11 @@ def _run_epochs(opt, nepoch, initial_epoch, callbacks, silent, run):
         raise
     hooks.on_train_end(history.last())
     return history
+
+
+def _batch_done(hooks, i, result):
+    if hooks.end_hooks:
+        hooks.on_train_batch_end(i, _logs(result))
 
 
 def fit_opt(inputs, outputs, dataset, loss_type="mse", optimizer="adamw", nepoch=1,
@@ -257,7 +272,8 @@ def fit_opt(inputs, outputs, dataset, loss_type="mse", optimizer="adamw", nepoch
         once before they are split, if there is more than one logical batch.
     callbacks : list of Callback
         Their ``model`` has ``get_weights``, ``set_weights``, ``optimizer.learning_rate`` and
-        ``stop_training``.
+        ``stop_training``, which ends training after the epoch. Hooks of evaluations are not
+        called.
     silent : bool
     initial_epoch : int
         Shifts the numbers that callbacks and history see.
@@ -333,8 +349,7 @@ def fit_opt_multi(inputs, outputs, dataset, loss_types="mse", loss_weights=None,
     if batch % dataset.ndata_shard:
         raise ValueError(f"the batch size {batch} must be a multiple of ndata_shard "
                          f"{dataset.ndata_shard}")
-    if not 0 <= val_split < 1:
-        raise ValueError(f"val_split must be in [0, 1), got {val_split}")
+    val_split = share(val_split, "val_split")
     split = int((1 - val_split) * (dataset.ndata // logical) + 1e-9) * logical
     if split == 0:
         raise ValueError(f"val_split={val_split} leaves no logical batch to train on")
@@ -343,14 +358,22 @@ def fit_opt_multi(inputs, outputs, dataset, loss_types="mse", loss_weights=None,
         if shuffle and logical < dataset.ndata:
             dataset.shuffle(opt)
 
-        def run(number, train, val):
+        def run(number, train, val, hooks):
+            def done(*progress):
+                i, n = progress[4:6]
+                if not silent:
+                    progress_bar(*progress)
+                _batch_done(hooks, i - 1, train)
+                if i < n:
+                    hooks.on_train_batch_begin(i)
+
             if shuffle and logical < split:
                 dataset.shuffle(opt, split)
-            bar = None if silent else progress_bar
-            epoch(opt, dataset, train, val, split, bar, bar)
+            hooks.on_train_batch_begin(0)
+            epoch(opt, dataset, train, val, split, done, None if silent else progress_bar)
             return True
 
-        return _run_epochs(opt, nepoch, initial_epoch, callbacks, silent, run)
+        return _run_epochs(opt, nepoch, initial_epoch, split // batch, callbacks, silent, run)
 
 
 def fit(inputs, outputs, dataset, loss_type="mse", optimizer="adamw", params=None, nepoch=1,
@@ -479,22 +502,34 @@ def fit_opt_gen(inputs, outputs, generator, loss_type="mse", optimizer="adamw", 
     with OptContext(inputs, outputs, loss_type, optimizer, logical // batch, params,
                     loss_weights, label_offsets) as opt:
 
-        def run(number, train, val):
-            for source, result, go in ((stream, train, opt.step), (validation, val, opt.evaluate)):
-                if source is None:
-                    continue
-                i = 0
-                for i, given in enumerate(source.epoch(), 1):
-                    x, y, w = unpack(given, source.name, i)
-                    go(x, y, w, result)
-                if source is stream:
-                    if i == 0 and number == initial_epoch:
-                        raise ValueError("generator ended before its first batch: there are no "
-                                         "rows to train on")
-                    if i % opt.opt_period:
-                        raise ValueError(f"the epoch ended after {i} batches, which is no "
-                                         f"multiple of the {opt.opt_period} of nbatch_logical")
-                source.end_epoch()
-            return train.ndata > 0
+        def batches(source):
+            with contextlib.closing(source.epoch()) as given:
+                for i, batch in enumerate(given):
+                    yield i, unpack(batch, source.name, i + 1)
+            source.end_epoch()
 
-        return _run_epochs(opt, nepoch, initial_epoch, callbacks, silent, run)
+        def run(number, train, val, hooks):
+            n = 0
+            for i, (x, y, w) in batches(stream):
+                hooks.on_train_batch_begin(i)
+                opt.step(x, y, w, train)
+                _batch_done(hooks, i, train)
+                n = i + 1
+            if n == 0 and number == initial_epoch:
+                raise ValueError("generator ended before its first batch: there are no rows to "
+                                 "train on")
+            if n % opt.opt_period:
+                raise ValueError(f"the epoch ended after {n} batches, which is no multiple of the "
+                                 f"{opt.opt_period} of nbatch_logical")
+            if n and steps_per_epoch is not None and n < steps_per_epoch:
+                warnings.warn(f"generator gave {n} batches in epoch {number}, but steps_per_epoch "
+                              f"is {steps_per_epoch}", RuntimeWarning, stacklevel=4)
+            if n and validation is not None:
+                for _, (x, y, w) in batches(validation):
+                    opt.evaluate(x, y, w, val)
+                if val.ndata == 0:
+                    warnings.warn("validation_generator gave no batch: it must start over by "
+                                  "itself", RuntimeWarning, stacklevel=4)
+            return n > 0
+
+        return _run_epochs(opt, nepoch, initial_epoch, stream.size, callbacks, silent, run)

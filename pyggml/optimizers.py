@@ -6,22 +6,18 @@ import math
 import numpy as np
 
 from pyggml._lookup import lookup
+from pyggml._scalars import number
 
 
 def _rate(value, name):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        try:
-            value = float(value.__float__())
-        except (AttributeError, TypeError):
-            raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
-    value = float(value)
+    value = number(value, name)
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be finite and not negative, got {value}")
     return value
 
 
 def _within(value, name, low, high, open_high=False):
-    value = float(value)
+    value = number(value, name)
     if not (low <= value < high if open_high else low <= value <= high):
         raise ValueError(f"{name} must be in [{low}, {high}{')' if open_high else ']'}, "
                          f"got {value}")
@@ -81,6 +77,14 @@ class Optimizer:
 
     rule = ""
     n_slots = 0
+    # What decides which state there is, and what it is read by.
+    _shaping: tuple[str, ...] = ("decay_biases",)
+
+    def __setattr__(self, name, value):
+        if name in self._shaping and bool(vars(self).get(name, value)) != bool(value):
+            raise ValueError(f"{name} cannot be changed from {vars(self)[name]} to {value}: the "
+                             "state of a training depends on it; compile with a new optimizer")
+        super().__setattr__(name, value)
 
     def __init__(self, learning_rate=1e-3, weight_decay=0.0, clipnorm=None, clipvalue=None,
                  global_clipnorm=None, decay_biases=True) -> None:
@@ -263,6 +267,8 @@ class SGD(Optimizer):
     1
     """
 
+    _shaping = ("decay_biases", "momentum")
+
     def __init__(self, learning_rate=1e-3, momentum=0.0, nesterov=False, weight_decay=0.0,
                  **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
@@ -314,6 +320,7 @@ class RMSprop(Optimizer):
     """
 
     rule = "rmsprop"
+    _shaping = ("decay_biases", "momentum", "centered")
 
     def __init__(self, learning_rate=1e-3, rho=0.9, momentum=0.0, epsilon=1e-7, centered=False,
                  weight_decay=0.0, **kwargs) -> None:

@@ -4,6 +4,7 @@ import math
 
 from pyggml import ops
 from pyggml._lookup import lookup
+from pyggml._scalars import number
 
 
 class Regularizer:
@@ -32,6 +33,11 @@ class Regularizer:
 
     def __init__(self, l1=0.0, l2=0.0) -> None:
         self.l1, self.l2 = _factor(l1, "l1"), _factor(l2, "l2")
+
+    @property
+    def any_order(self):
+        """Whether the order of the elements does not matter, so that none has to be made."""
+        return type(self).__call__ is Regularizer.__call__
 
     def __call__(self, w):
         """Return the penalty of a weight.
@@ -120,11 +126,10 @@ class L1L2(Regularizer):
 
 
 def _factor(value, name):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+    value = number(value, name)
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value}")
-    return float(value)
+    return value
 
 
 _classes = {"l1": L1, "l2": L2, "l1_l2": L1L2}
@@ -136,7 +141,8 @@ def get(identifier):
     Parameters
     ----------
     identifier : {"l1", "l2", "l1_l2"}, Regularizer, callable or None
-        A callable takes a weight as a tensor and returns a tensor of shape (1,).
+        A callable takes a weight as a tensor, in the shape that ``get_weights`` gives, and
+        returns a tensor of shape (1,).
 
     Returns
     -------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from pyggml import _config, _loading, _serialize
 from pyggml._container import MAX_NAME, Container, FileFormatError, write
 from pyggml._gguf import Checksum, layout, quantize
 from pyggml._serialize import register
+from pyggml.layers.base import positive_int
 
 if TYPE_CHECKING:
     from pyggml.models import Model
@@ -70,6 +72,9 @@ class Stored:
         except (TypeError, KeyError) as error:
             container.fail(f"damaged: a record of a weight lacks {error}")
         self.about = record
+        if not (isinstance(self.name, str) and isinstance(self.tensor, str)
+                and all(type(n) is int for n in self.shape + self.axes)):
+            container.fail(f"damaged: a record of a weight is {record}")
         if self.tensor not in container.entries:
             container.fail(f"damaged: it has no tensor {self.tensor!r}")
         stored = container.entries[self.tensor].shape
@@ -80,7 +85,7 @@ class Stored:
     @property
     def size(self):
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 def storage(variable):
@@ -105,12 +110,14 @@ def fill(container, pairs, fresh):
         container.verify()
     targets, moved = {}, []
     for variable, stored in pairs:
+        if stored.tensor in targets:
+            container.fail(f"damaged: tensor {stored.tensor!r} belongs to two variables")
         target = storage(variable)
         if stored.axes != variable.axes:
             target = np.empty(container.entries[stored.tensor].shape, np.float32)
             moved.append((variable, stored, target))
         targets[stored.tensor] = target
-    container.read_all(targets)
+    (container.read_all if fresh else container.read_verified)(targets)
     for variable, stored, array in moved:
         order = [stored.axes.index(a) for a in range(len(stored.axes))]
         variable.assign(array.reshape([stored.shape[a] for a in stored.axes]).transpose(order))
@@ -145,12 +152,18 @@ def record(names, name, variable, tensors, wanted=None, **about):
             "axes": list(variable.axes), **about}
 
 
-def weight_records(model, names, tensors, values=None, wanted=None):
-    """Add the weights of a model, or their values elsewhere, to the tensors of a file."""
-    owner = {}
+def _owners(model):
+    """Return the class name of each weight's layer."""
+    found = {}
     for layer in model.layers:
         for v in layer.weights:
-            owner.setdefault(v, type(layer).__name__)
+            found.setdefault(v, type(layer).__name__)
+    return found
+
+
+def weight_records(model, names, tensors, values=None, wanted=None):
+    """Add the weights of a model, or their values elsewhere, to the tensors of a file."""
+    owner = _owners(model)
     return [record(names, name, v if values is None else values[name], tensors, wanted,
                    trainable=bool(v.trainable), layer=owner[v], weight=v.name)
             for v, name in model.weight_names.items()]
@@ -206,9 +219,9 @@ def architecture(model):
     return keys | ({"pyggml.frozen_statistics": dumps(fixed)} if fixed else {})
 
 
-def compile_arguments(model):
-    """Return the arguments of ``compile``, or None."""
-    c = model.compiled
+def compile_arguments(model, compiled=None):
+    """Return the arguments of ``compile``, or None; those of an earlier one, if it is given."""
+    c = model.compiled if compiled is None else compiled
     if c is None:
         return None
     try:
@@ -352,7 +365,7 @@ def save_model(model, path, quantize=None, include_optimizer=True, keep=1):
     if quantize is not None and quantize not in _quantised:
         raise ValueError(f"quantize must be None or one of {', '.join(_quantised)}, got "
                          f"{quantize!r}")
-    keep = _check_keep(keep)
+    keep = positive_int(keep, "keep")
     metadata = base_metadata("model", model) | architecture(model)
     names, tensors = Names(), []
     weights = [] if model._program is None else weight_records(model, names, tensors,
@@ -376,14 +389,6 @@ def save_model(model, path, quantize=None, include_optimizer=True, keep=1):
             metadata["pyggml.training"] = dumps(
                 checkpoints.training_record(state, names, tensors))
         write(path, metadata, tensors, keep)
-
-
-def _check_keep(keep):
-    if isinstance(keep, bool) or not hasattr(keep, "__index__"):
-        raise TypeError(f"keep must be an integer, got {keep!r}")
-    if keep.__index__() < 1:
-        raise ValueError(f"keep must be positive, got {keep}")
-    return keep.__index__()
 
 
 def load_model(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None,
@@ -457,7 +462,7 @@ def save_weights(model, path, keep=1):
     >>> saving.save_weights(model, "weights.gguf")
     """
     model.require_built()
-    keep = _check_keep(keep)
+    keep = positive_int(keep, "keep")
     names, tensors = Names(), []
     records = weight_records(model, names, tensors)
     metadata = base_metadata("weights", model) | {"pyggml.weights": dumps(records)}
@@ -518,10 +523,7 @@ def load_weights(model, path, by_name=False, skip_mismatch=False):
 
 def _in_order(model, names, found):
     """Compare what layers are, what they call their weights, and shapes; not layers' names."""
-    owner = {}
-    for layer in model.layers:
-        for v in layer.weights:
-            owner.setdefault(v, type(layer).__name__)
+    owner = _owners(model)
     wrong = []
     if len(names) != len(found):
         wrong.append(f"the model has {len(names)} weights, the file {len(found)}")

@@ -12,7 +12,9 @@ import inspect
 import math
 
 from pyggml._callback import Callback
+from pyggml._scalars import number
 from pyggml.layers.base import count, positive_int
+from pyggml.optimizers import _rate
 
 __all__ = [
     "CosineDecay", "CyclicLR", "ExponentialDecay", "LearningRateScheduler", "OneCycle",
@@ -20,15 +22,8 @@ __all__ = [
 ]
 
 
-def _rate(value, name):
-    value = float(value)
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and not negative, got {value}")
-    return value
-
-
 def _positive(value, name):
-    value = float(value)
+    value = number(value, name)
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be finite and positive, got {value}")
     return value
@@ -36,6 +31,8 @@ def _positive(value, name):
 
 class _RateSetter(Callback):
     """Sets the optimizer's rate at the beginning of every epoch or step."""
+
+    reads_model = False
 
     def __init__(self, by) -> None:
         super().__init__()
@@ -103,7 +100,9 @@ class Schedule(_RateSetter):
     Attributes
     ----------
     base : float or None
-        The initial rate; kept from one ``fit`` to the next.
+        The initial rate. One that an optimizer gave is kept from one ``fit`` to the next, and
+        given up where training begins with another optimizer: of another model, or after
+        ``compile``.
 
     Examples
     --------
@@ -121,6 +120,7 @@ class Schedule(_RateSetter):
             None if initial_learning_rate is None
             else _rate(initial_learning_rate, "initial_learning_rate"))
         self.base = self.initial_learning_rate
+        self._giver = None  # the optimizer whose rate the base is
         self._period = None
 
     def rate_at(self, number, base, period):
@@ -140,12 +140,15 @@ class Schedule(_RateSetter):
     def on_train_begin(self, logs=None):
         super().on_train_begin(logs)
         first = self.params.get("initial_epoch", 0)
+        optimizer = self.model.optimizer
+        if self._giver is not None and self._giver is not optimizer and not first:
+            self.base = None
         if self.base is None:
             if first:
                 raise ValueError(
                     f"{type(self).__name__} does not know the rate that training began with before "
                     f"epoch {first}: give initial_learning_rate, or restore its state")
-            self.base = self.model.optimizer.learning_rate
+            self.base, self._giver = optimizer.learning_rate, optimizer
         epochs, steps = self.params.get("epochs"), self.params.get("steps")
         self._period = epochs
         if self.by == "step":
@@ -194,7 +197,7 @@ class Schedule(_RateSetter):
         state : dict
             What :meth:`get_state` returned.
         """
-        self.base = state["base"]
+        self.base, self._giver = state["base"], None
         self._period = state["period"]
         self._steps = state["steps"]
 
@@ -281,6 +284,8 @@ class CosineDecay(Schedule):
     warmup : int
         The rate first rises in so many equal parts from ``warmup_start`` to the base.
     warmup_start : float
+        The rate of the first step, or by epoch of the whole first epoch, which at 0 trains
+        nothing.
     restarts : bool
         Whether the cosine begins anew at its end; else the rate stays at ``eta_min``.
     t_mult : float
@@ -304,7 +309,7 @@ class CosineDecay(Schedule):
         self.warmup = count(warmup, "warmup")
         self.warmup_start = _rate(warmup_start, "warmup_start")
         self.restarts = bool(restarts)
-        self.t_mult = float(t_mult)
+        self.t_mult = number(t_mult, "t_mult")
         if not (math.isfinite(self.t_mult) and self.t_mult >= 1):
             raise ValueError(f"t_mult must be at least 1, got {t_mult}")
         if self.restarts and t_max is None:
@@ -319,7 +324,15 @@ class CosineDecay(Schedule):
             if period is None:
                 raise ValueError("CosineDecay needs t_max where the length of the run is unknown")
             length = max(1, period - self.warmup)
-        if self.restarts:
+        if self.restarts and self.t_mult == 1:
+            t %= length
+        elif self.restarts:
+            grows = self.t_mult - 1
+            passed = int(math.log1p(t * grows / length) / math.log1p(grows)) - 1
+            if passed > 64:  # cycles that hardly grow: not one by one
+                more = math.expm1(passed * math.log1p(grows))
+                t -= length * more / grows
+                length *= 1 + more
             while t >= length:
                 t -= length
                 length *= self.t_mult
@@ -437,7 +450,7 @@ class OneCycle(Schedule):
         self.max_lr = _positive(max_lr, "max_lr")
         self.total_steps = None if total_steps is None else positive_int(total_steps,
                                                                          "total_steps")
-        self.pct_start = float(pct_start)
+        self.pct_start = number(pct_start, "pct_start")
         if not 0 < self.pct_start < 1:
             raise ValueError(f"pct_start must be in (0, 1), got {pct_start}")
         self.div_factor = _positive(div_factor, "div_factor")

@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 
 from pyggml import _activate
+from pyggml._arrays import shape_of
 from pyggml._batches import Resident, Sliced, Streamed, Weighting, mask_for
 from pyggml._feed import Feed, evaluate_rows
 from pyggml._meter import Meter
@@ -78,7 +79,7 @@ class Evaluation:
 
 def rows_of(model, x):
     first = model.program.split_inputs(x)[0]
-    shape = np.shape(first)
+    shape = shape_of(first, "x")
     return shape[0] if shape else 0
 
 

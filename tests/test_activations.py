@@ -10,7 +10,7 @@ from reference.gradcheck import normal, relative_error
 from tensor_probe import value_and_gradient
 
 import pyggml
-from pyggml import activations
+from pyggml import activations, layers
 
 
 @pytest.fixture(autouse=True)
@@ -106,3 +106,10 @@ def test_what_get_takes_and_refuses():
         activations.get({"negative_slope": 0.1})
     with pytest.raises(TypeError, match="activation"):
         activations.get(3)
+
+
+def test_an_argument_that_an_activation_does_not_take_is_refused(form):
+    x = np.ones((1, 2), np.float32)
+    for call in (lambda x: activations.elu(x, alfa=0.5), lambda x: activations.selu(x, 0.5)):
+        with pytest.raises(TypeError, match=r"alfa|too many"):
+            pyggml.Sequential([pyggml.Input((2,)), layers.Lambda(call)]).predict(x)

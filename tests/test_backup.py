@@ -179,9 +179,11 @@ def test_a_backup_of_something_else_is_refused(change, message, tmp_path):
     arguments = {"batch_size": 4} | change
     model = arguments.pop("model", linear)()
     extra = arguments.pop("extra", [])
+    before = model.get_weights()
     with pytest.raises(ValueError, match=message):
         model.fit(X, Y, epochs=3, verbose=0,
                   callbacks=[callbacks.BackupAndRestore(tmp_path), *extra], **arguments)
+    assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
 
 
 def test_a_split_that_was_drawn_anew_is_refused(tmp_path):

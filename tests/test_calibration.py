@@ -146,3 +146,94 @@ def test_a_constant_channel_far_from_zero_gets_the_smallest_variance():
     mean, variance = model.get_weights()[2:]
     assert np.array_equal(mean, np.full(2, 12345.678, np.float32))
     assert np.array_equal(variance, np.full(2, 1e-30, np.float32))  # never 0
+
+
+# ---- whoever looks at the model during fit, or after it failed, finds statistics of the data -----
+
+ROWS = random(40, 3, seed=7) * 4 + 2
+
+
+def normed():
+    """A model whose first layer normalises: its statistics are those of the rows."""
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.BatchNormalization(name="n"),
+                               layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def check_statistics(model, rows=ROWS):
+    found = statistics(model)
+    assert found["n/moving_mean"] == pytest.approx(rows.mean(axis=0, dtype=float), rel=1e-5)
+    assert found["n/moving_variance"] == pytest.approx(rows.var(axis=0, dtype=float), rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"validation_data": (ROWS, ROWS[:, 0])},
+                                     {"validation_data": (ROWS, ROWS[:, 0]), "validation_freq": 3}])
+@pytest.mark.parametrize("hook", ["on_epoch_end", "on_train_end"])
+def test_a_callback_at_the_end_of_an_epoch_sees_the_statistics_of_the_data(hook, options):
+    model, seen = normed(), []
+
+    def look(*arguments):
+        check_statistics(model)
+        seen.append(arguments)
+
+    model.fit(ROWS, ROWS[:, 0], epochs=2, verbose=0, **options,
+              callbacks=[pyggml.callbacks.LambdaCallback(**{hook: look})])
+    assert len(seen) == (2 if hook == "on_epoch_end" else 1)
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 2])
+def test_a_checkpoint_holds_the_statistics_of_the_data(save_freq, tmp_path):
+    model = normed()
+    path = str(tmp_path / "m.gguf")
+    model.fit(ROWS, ROWS[:, 0], batch_size=10, epochs=1, verbose=0, callbacks=[
+        pyggml.callbacks.ModelCheckpoint(path, save_freq=save_freq)])
+    check_statistics(pyggml.load_model(path))
+
+
+def test_callbacks_that_do_not_use_the_model_cost_no_calibration(monkeypatch):
+    model, calls = normed(), []
+    real = calibrate
+    monkeypatch.setattr("pyggml._calibration.calibrate",
+                        lambda *args, **kw: calls.append(1) or real(*args, **kw))
+    model.fit(ROWS, ROWS[:, 0], epochs=3, verbose=0, callbacks=[
+        pyggml.schedules.StepDecay(), pyggml.callbacks.EarlyStopping("loss"),
+        pyggml.callbacks.TerminateOnNaN(), pyggml.callbacks.ReduceLROnPlateau("loss")])
+    assert len(calls) == 1
+    model.fit(ROWS, ROWS[:, 0], epochs=3, verbose=0, callbacks=[
+        pyggml.callbacks.EarlyStopping("loss", restore_best_weights=True)])
+    assert len(calls) == 1 + 3 + 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("source", ["arrays", "generator"])
+def test_after_an_exception_the_statistics_are_those_of_the_data(error, source):
+    def fail(batch, logs):
+        if batch == 3:
+            raise error
+
+    model = normed()
+    hook = pyggml.callbacks.LambdaCallback(on_train_batch_end=fail)
+    with pytest.raises(error):
+        if source == "arrays":
+            model.fit(ROWS, ROWS[:, 0], batch_size=10, verbose=0, callbacks=[hook])
+        else:
+            model.fit_generator([(ROWS[i:i + 10], ROWS[i:i + 10, 0]) for i in range(0, 40, 10)],
+                                batch_size=10, verbose=0, callbacks=[hook])
+    check_statistics(model)
+
+
+def test_an_exception_before_the_first_step_changes_nothing():
+    model = normed()
+    before = [w.tobytes() for w in model.get_weights()]
+    with pytest.raises(ZeroDivisionError):
+        model.fit(ROWS, ROWS[:, 0], verbose=0, callbacks=[
+            pyggml.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: 1 / 0)])
+    assert [w.tobytes() for w in model.get_weights()] == before
+
+
+def test_train_on_batch_tells_once_that_statistics_do_not_move():
+    model = normed()
+    with pytest.warns(UserWarning, match="train_on_batch does not move the moving statistics"):
+        model.train_on_batch(ROWS, ROWS[:, 0])
+    model.train_on_batch(ROWS, ROWS[:, 0])

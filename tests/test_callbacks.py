@@ -118,6 +118,16 @@ def test_a_callback_list_serves_a_loop_of_your_own():
         callbacks.CallbackList([lambda: None])
 
 
+def test_a_callback_added_later_is_told_what_the_others_were():
+    model, late = model_of(), Recorder()
+    hooks = callbacks.CallbackList([Recorder()], model, {"steps": 1})
+    hooks.append(late)
+    assert late.model is model and late.params == hooks.params == {"steps": 1}
+    with pytest.raises(TypeError, match="Callback objects"):
+        hooks.append("late")
+    assert len(hooks) == 2 and hooks.params == {"steps": 1}
+
+
 def test_lambda_callback_refuses_names_that_are_no_hook():
     with pytest.raises(TypeError, match="'on_epoch' is no hook"):
         callbacks.LambdaCallback(on_epoch=print)
@@ -160,6 +170,21 @@ def test_start_from_epoch_and_baseline():
     assert epochs_until([1, 2, 3, 4, 5, 6], patience=2, baseline=9)[0] == 2
 
 
+def test_the_best_epoch_is_restored_even_if_none_reached_the_baseline():
+    weights = []
+    model = model_of()
+    stopping = callbacks.EarlyStopping("v", patience=4, baseline=9, restore_best_weights=True)
+    history = model.fit(X, Y, epochs=6, verbose=0, callbacks=[
+        Script("v", [1, 3, 2, 2, 2, 2]), stopping, callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: weights.append(model.get_weights()))])
+    assert len(history.epoch) == 4 and (stopping.best, stopping.best_epoch) == (3, 1)
+    assert all((a == b).all() for a, b in zip(model.get_weights(), weights[1], strict=True))
+
+
+def test_the_wait_begins_anew_only_beyond_the_baseline():
+    assert epochs_until([1, 2, 9.5, 9.5, 9.6, 9.6, 9.6], patience=3, baseline=9)[0] == 7
+
+
 def test_nan_is_passed_over_with_one_warning():
     with pytest.warns(RuntimeWarning, match="v is NaN") as caught:
         n, stopping = epochs_until([1, np.nan, np.nan, np.nan, 2], patience=2)
@@ -193,7 +218,8 @@ def test_a_second_fit_starts_the_wait_anew_and_a_state_goes_on():
 
 
 @pytest.mark.parametrize("arguments", [{"patience": -1}, {"mode": "up"}, {"patience": 1.5},
-                                       {"monitor": 3}])
+                                       {"monitor": 3}, {"min_delta": np.nan},
+                                       {"baseline": np.nan}])
 def test_bad_arguments_of_early_stopping(arguments):
     with pytest.raises((TypeError, ValueError), match=next(iter(arguments))):
         callbacks.EarlyStopping(**arguments)
@@ -300,6 +326,16 @@ def test_csv_logger_writes_appends_and_leaves_out(tmp_path):
     assert float(rows[3]["loss"]) == model.history.history["loss"][1]
 
 
+def test_csv_logger_says_what_the_header_of_an_older_file_lacks(tmp_path):
+    path = tmp_path / "log.csv"
+    model_of().fit(X, Y, verbose=0, callbacks=[callbacks.CSVLogger(path)])
+    with pytest.warns(RuntimeWarning, match="has no column for mae, val_loss, val_mae") as caught:
+        model_of(metrics=["mae"]).fit(X, Y, epochs=2, verbose=0, validation_data=(X, Y),
+                                      callbacks=[callbacks.CSVLogger(path, append=True)])
+    assert len(caught) == 1
+    assert [len(line.split(",")) for line in path.read_text().splitlines()] == [2] * 4
+
+
 def test_csv_logger_closes_its_file_after_an_error(tmp_path):
     logger = callbacks.CSVLogger(tmp_path / "log.csv")
     fail = callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: 1 / 0)
@@ -358,3 +394,10 @@ def test_logs_of_batches_are_computed_only_for_those_who_listen():
         pyggml.schedules.StepDecay(), callbacks.EarlyStopping(), callbacks.ModelCheckpoint("m")])
     assert not by_epoch.begin_hooks and not by_epoch.end_hooks
     assert callbacks.CallbackList([callbacks.ModelCheckpoint("m", save_freq=2)]).end_hooks
+
+
+def test_a_checkpoint_by_batches_says_that_they_have_no_validation(tmp_path):
+    keep = callbacks.ModelCheckpoint(tmp_path / "m.gguf", save_best_only=True, save_freq=1)
+    with pytest.warns(RuntimeWarning, match="val_loss is not in the logs of batches") as caught:
+        model_of().fit(X, Y, batch_size=2, verbose=0, validation_data=(X, Y), callbacks=[keep])
+    assert len(caught) == 1 and keep.last_path is None

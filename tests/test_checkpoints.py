@@ -1,5 +1,6 @@
 """Checkpoints: everything that the next step depends on, and nothing half applied."""
 
+import json
 import os
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import pyggml
 from pyggml import checkpoints, layers, ops
+from pyggml._container import Container, write
 
 X = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
 Y = np.random.default_rng(1).normal(size=(8, 2)).astype(np.float32)
@@ -46,6 +48,14 @@ def trained(steps=5, logical=None, **arguments):
     return trainer
 
 
+def parts(path):
+    """Metadata and float32 tensors of a file, to be written again with changes."""
+    with Container(path) as c:
+        meta = {k: c.get(k) for k in c.metadata_keys() if "checksum" not in k}
+        arrays = {name: c.read(name) for name in c.entries}
+    return meta, [(n, a.shape, "f32", lambda a=a: a) for n, a in arrays.items()]
+
+
 # ---- the trainer ----------------------------------------------------------------------------
 
 @pytest.mark.parametrize("logical, steps", [(None, 5), (24, 3), (24, 4), (24, 5)])
@@ -82,6 +92,75 @@ def test_a_given_model_is_used_and_left_as_it_was(tmp_path):
             assert state_of(second) == state_of(first)
             assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
             assert second.compiled is model
+
+
+def test_a_trainer_of_the_files_own_model_works_on_its_weights(tmp_path):
+    with trained() as first:
+        first.save_checkpoint(tmp_path / "c")
+        with pyggml.Trainer.from_checkpoint(tmp_path / "c") as second:
+            second.step(X, Y)
+            assert (second.compiled.predict(X) == second.predict(X)).all()
+            kept, at_end = second.compiled, second.predict(X)
+            copied, step = second.model(), second.snapshot()
+            second.step(X, Y)
+            assert (copied.predict(X) == at_end).all() and (step.predict(X) == at_end).all()
+            at_end = second.predict(X)
+        assert (kept.predict(X) == at_end).all()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_weights_that_a_file_lacks_or_gives_twice_are_an_error(given, tmp_path):
+    with trained(hidden=2) as trainer:
+        trainer.save_checkpoint(tmp_path / "c")
+    meta, tensors = parts(tmp_path / "c")
+    records = json.loads(meta["pyggml.weights"])
+    assert [r["name"] for r in records] == ["a/kernel", "a/bias", "b/kernel", "b/bias"]
+    twice = [*records[:3], records[3] | {"tensor": records[1]["tensor"]}]
+    for weights, reason in (([], "a/kernel|no room"), (records[:-1], "b/bias|no room"),
+                            (twice, "two variables")):
+        write(tmp_path / "f", meta | {"pyggml.weights": json.dumps(weights)}, tensors)
+        with pytest.raises(pyggml.FileFormatError, match=reason):
+            pyggml.Trainer.from_checkpoint(tmp_path / "f", network(hidden=2) if given else None)
+        with trained(1, hidden=2) as other, checkpoints.load(tmp_path / "f") as saved:
+            before = state_of(other)
+            with pytest.raises(pyggml.FileFormatError, match=reason):
+                saved.resume(other)
+            assert state_of(other) == before
+
+
+@pytest.mark.parametrize("extra", [
+    {"$": "what"}, {"$": ["list"]}, {"$": "float", "value": "x"}, {"$": "bytes", "hex": "0"},
+    {"$": "tuple", "items": 3}, {"$": "dict", "items": [[[], 1]]},
+    {"$": "scalar", "dtype": "f4", "hex": "00"}, {"$": "scalar", "dtype": "O", "hex": ""},
+    {"$": "array", "dtype": "f4", "shape": [2]}, {"$": "array", "dtype": "f4", "shape": [0, -1]},
+    {"$": "array", "dtype": "f4", "shape": [0, 1 << 70]}, {"$": "array", "shape": [0]},
+    {"$": "array", "dtype": "f4", "shape": [2], "tensor": "none"},
+    {"$": "array", "dtype": "f4", "shape": [3], "tensor": "a/bias"},
+    {"$": "array", "dtype": "f8", "shape": [2], "tensor": "a/bias"}, "deep"])
+def test_values_that_cannot_have_been_saved_are_refused(extra, tmp_path):
+    with trained(1, hidden=2) as trainer:
+        trainer.save_checkpoint(tmp_path / "c")
+    meta, tensors = parts(tmp_path / "c")
+    text = "[" * 900 + "]" * 900 if extra == "deep" else json.dumps({"nested": [extra]})
+    write(tmp_path / "f", meta | {"pyggml.extra": text}, tensors)
+    with pytest.raises(pyggml.FileFormatError, match=r"cannot be read|is not JSON") as caught:
+        checkpoints.load(tmp_path / "f")
+    assert caught.value.path == str(tmp_path / "f") and caught.value.reason.count("damaged") == 1
+
+
+@pytest.mark.parametrize("stream", ["null", "{}", '{"bit_generator": "MT19937", "state": 1}'])
+def test_a_random_stream_that_does_not_fit_changes_nothing(stream, tmp_path):
+    with trained(hidden=2) as trainer:
+        trainer.save_checkpoint(tmp_path / "c")
+    meta, tensors = parts(tmp_path / "c")
+    write(tmp_path / "f", meta | {"pyggml.random": stream}, tensors)
+    with trained(1, hidden=2) as other, checkpoints.load(tmp_path / "f") as saved:
+        before = state_of(other)
+        with pytest.raises(pyggml.FileFormatError, match="random stream"):
+            saved.resume(other)
+        assert state_of(other) == before
+    with pytest.raises(pyggml.FileFormatError, match="random stream"):
+        pyggml.Trainer.from_checkpoint(tmp_path / "f")
 
 
 def test_a_model_that_cannot_be_described_is_given_again(tmp_path):
@@ -150,6 +229,28 @@ def test_a_state_that_does_not_fit_changes_nothing(arguments, message, tmp_path)
         assert str(tmp_path / "c") in str(caught.value)
         assert state_of(second) == before
         assert pyggml._random.generator().bit_generator.state == stream
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_model_is_prepared_for_its_next_fit_or_left_as_it_was(started, tmp_path):
+    with trained(5, 24) as first:
+        first.save_checkpoint(tmp_path / "c")
+        wanted = state_of(first)
+    model, other = network(), network("sgd")
+    if started:
+        for each in (model, other):
+            each.fit(X, Y, verbose=0)
+    before = other.get_weights()
+    with checkpoints.load(tmp_path / "c") as saved:
+        with pytest.raises(ValueError, match="SGD"):
+            saved.prepare(other)
+        assert all((a == b).all() for a, b in zip(before, other.get_weights(), strict=True))
+        other.fit(X, Y, verbose=0)
+        saved.prepare(model)
+    found = state_of(model.compiled.trainer)
+    kept = {key for key in wanted if key[0] != "gradients" and key != "window_rows"}
+    assert kept | {"window_rows"} == set(found) and found["window_rows"] == 0
+    assert all(found[key] == wanted[key] for key in kept)
 
 
 def test_a_damaged_file_changes_nothing(tmp_path):

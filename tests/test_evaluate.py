@@ -260,3 +260,27 @@ def test_test_and_predict_on_batch_take_all_rows_at_once():
     model = _classifier()
     assert model.test_on_batch(x, y) == model.evaluate(x, y, batch_size=50)
     assert (model.predict_on_batch(x) == model.predict(x, batch_size=50)).all()
+
+
+@pytest.mark.parametrize("weights", [(None, np.full(2, 0.5)), (np.full((2, 1), 0.5), None),
+                                     (np.full(2, 0.25), np.full((2, 1), 0.5)), (None, None)])
+def test_batches_with_and_without_weights_are_measured_together(weights):
+    model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(3)])
+    model.compile("sgd", "mse", ["mae"])
+    y = rng.normal(size=(4, 3))
+    batches = [(X[:2], y[:2], weights[0]), (X[2:4], y[2:], weights[1])]
+    found = model.evaluate(iter([b if b[2] is not None else b[:2] for b in batches]))
+    w = np.concatenate([np.ones((2, 1)) if w is None else w.reshape(2, 1) for w in weights])
+    error = model.predict(X[:4]) - y
+    assert found == pytest.approx([(w * error**2).mean(), (w * abs(error)).mean()], rel=1e-5)
+
+
+def test_weights_of_rows_and_of_elements_are_measured_together():
+    model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(3)])
+    model.compile("sgd", "mse", ["mae"])
+    y, by_element = rng.normal(size=(4, 3)), rng.random((2, 3))
+    by_row = np.array([0.5, 2.0])
+    found = model.evaluate(iter([(X[:2], y[:2], by_row), (X[2:4], y[2:], by_element)]))
+    w = np.concatenate([np.repeat([[0.5], [2.0]], 3, axis=1), by_element])
+    error = model.predict(X[:4]) - y
+    assert found == pytest.approx([(w * error**2).mean(), (w * abs(error)).mean()], rel=1e-5)

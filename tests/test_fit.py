@@ -234,6 +234,44 @@ def test_class_weights_that_do_not_fit_are_refused(table, message):
         classifier().fit(x, np.arange(12) % 3, class_weight=table, verbose=0)
 
 
+@pytest.mark.parametrize("row", [[1, 1, 0], [0, 0, 0]])
+def test_class_weight_needs_exactly_one_label_a_row(row):
+    x, _ = data(4)
+    y = np.array([[1, 0, 0], [0, 1, 0], row, [0, 0, 1]], float)
+    model = classifier("binary_crossentropy")
+    before = weights(model)
+    with pytest.raises(ValueError, match=r"class_weight needs one label a row, y has .* in row 2"):
+        model.fit(x, y, class_weight={0: 1, 1: 2, 2: 3}, verbose=0)
+    assert weights(model) == before
+    soft = np.array([[0.8, 0.1, 0.1], [0.2, 0.3, 0.5], [0.1, 0.9, 0], [0.4, 0.3, 0.3]])
+    by_class, by_row = [classifier("categorical_crossentropy") for _ in range(2)]
+    by_row.set_weights(by_class.get_weights())
+    assert by_class.train_on_batch(x, soft, class_weight={0: 1, 1: 2, 2: 3}) == (
+        by_row.train_on_batch(x, soft, np.array([1, 3, 2, 1])))
+
+
+@pytest.mark.parametrize("given", [np.ones(1), np.float64(2.0), np.ones((1, 1))])
+def test_class_weight_does_not_let_sample_weights_be_broadcast(given):
+    x, _ = data(12)
+    for method in ("fit", "train_on_batch"):
+        more = {"verbose": 0} if method == "fit" else {}
+        with pytest.raises(ValueError, match="sample_weight must have an entry for each"):
+            getattr(classifier(), method)(x, np.arange(12) % 3, sample_weight=given,
+                                          class_weight={0: 1, 1: 2, 2: 3}, **more)
+
+
+def test_class_weight_takes_labels_by_the_outputs_name():
+    x, y = data(12)[0], np.arange(12) % 3
+    found = []
+    for by_name in (False, True):
+        model = classifier()
+        name = model.output_names[0]
+        found.append(model.train_on_batch(
+            x, {name: y} if by_name else y, {name: y + 1.0} if by_name else y + 1.0,
+            {0: 1, 1: 2, 2: 3}))
+    assert found[0] == found[1]
+
+
 # ---- accumulation -----------------------------------------------------------------------------
 
 @pytest.mark.parametrize("n", [24, 20, 13])
@@ -245,6 +283,44 @@ def test_windows_equal_large_batches_to_the_last_short_one(n):
     for a, b in zip(large.get_weights(), windows.get_weights(), strict=True):
         assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
     assert windows.compiled.trainer.n_updates == large.compiled.trainer.n_updates
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("hook", ["on_epoch_end", "on_train_batch_end"])
+def test_a_callback_that_trains_on_other_batches_leaves_those_of_fit_as_they_are(hook, weighted):
+    x, y = data(12)
+    more = (np.full(3, 0.5),) if weighted else ()
+    model = linear()
+    by_hand = model.copy()
+    model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0, callbacks=[
+        callbacks.LambdaCallback(**{hook: lambda n, logs: model.train_on_batch(
+            x[:3], y[:3], *more)})])
+    for _ in range(2):
+        for start in (0, 4, 8):
+            by_hand.train_on_batch(x[start:start + 4], y[start:start + 4])
+            if start == 8 or hook == "on_train_batch_end":
+                by_hand.train_on_batch(x[:3], y[:3], *more)
+    assert weights(model) == weights(by_hand)
+
+
+@pytest.mark.parametrize("hook", ["on_epoch_end", "on_train_batch_end"])
+def test_a_callback_that_compiles_the_model_is_told_that_fit_cannot_follow(hook):
+    x, y = data(12)
+    model = linear()
+    with pytest.raises(RuntimeError, match="the model was compiled anew while fit ran"):
+        model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[callbacks.LambdaCallback(
+            **{hook: lambda n, logs: model.compile("adam", "mse")})])
+    model.fit(x, y, verbose=0)
+
+
+def test_other_batches_cannot_come_between_those_of_a_window():
+    x, y = data(12)
+    model = linear()
+    with pytest.raises(RuntimeError, match="4 of 8 rows of a window wait for their update"):
+        model.fit(x, y, batch_size=4, nbatch_logical=8, verbose=0, callbacks=[
+            callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: model.train_on_batch(
+                x[:3], y[:3]))])
+    model.train_on_batch(x[:3], y[:3])  # the window is gone
 
 
 def test_a_window_that_an_error_left_open_is_forgotten():
@@ -369,6 +445,34 @@ def test_masked_arrays_with_masked_elements_are_refused():
     x, y = data(4)
     with pytest.raises(ValueError, match="masked array with 1 masked"):
         linear().fit(np.ma.masked_greater(x, np.sort(x.ravel())[-2]), y, verbose=0)
+
+
+def test_masked_arrays_are_refused_by_every_method_and_taken_without_a_mask():
+    x, y = data(4)
+    bad = np.ma.masked_greater(x, np.sort(x.ravel())[-2])
+    model = linear()
+    with pyggml.Trainer(model, 4, loss_mask=1) as trainer:
+        calls = [lambda a: model.predict(a), lambda a: model.evaluate(a, y),
+                 lambda a: model.train_on_batch(a, y), lambda a: trainer.step(a, y),
+                 lambda a: trainer.eval(a, y), lambda a: trainer.predict(a),
+                 lambda a: trainer.step_many(a, y, [[0, 1, 2, 3]]),
+                 lambda a: trainer.calibrate_bn(a)]
+        for call in calls:
+            with pytest.raises(ValueError, match="x is a masked array with 1 masked"):
+                call(bad)
+            call(np.ma.array(x))
+            with pytest.raises(TypeError, match="x must be an array of real numbers"):
+                call([[1.0], [1.0, 2.0]])
+        steps = trainer.n_steps
+        with pytest.raises(ValueError, match="y is a masked array"):
+            trainer.step(x, np.ma.masked_greater(y, np.sort(y.ravel())[0]))
+        with pytest.raises(ValueError, match="sample_weight is a masked array"):
+            trainer.step(x, y, np.ma.masked_equal([1.0, 2, 3, 4], 3))
+        with pytest.raises(TypeError, match="sample_weight must be an array of real numbers"):
+            model.fit(x, y, sample_weight=[[1.0], [1.0, 2.0]], verbose=0)
+        with pytest.raises(TypeError, match="idx must be an array"):
+            trainer.step_many(x, y, [[0, 1, 2, 3], [1, 2]])
+        assert trainer.n_steps == steps
 
 
 def test_two_inputs_and_two_outputs_by_list_and_by_dict():

@@ -30,7 +30,7 @@ programs()
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_no_random_program_does_what_none_may_do(lowering, threads):
     assert run_child(CHILD.format(examples=12, statements=12), timeout=570,
-                     env={"PYGGML_LOWERING": lowering, "OMP_NUM_THREADS": threads}) == ""
+                     env={"PYGGML_LOWERING": lowering, "PYGGML_NUM_THREADS": threads}) == ""
 
 
 @pytest.mark.parametrize("first", [100, 200])

@@ -31,6 +31,14 @@ def test_lists_and_columns():
     assert "5 epochs" in repr(history)
 
 
+@pytest.mark.parametrize("value", ["low", [1.0, 2.0], None])
+def test_a_value_that_is_no_number_is_named_and_adds_nothing(value):
+    history = filled()
+    with pytest.raises(TypeError, match=r"logs\['mood'\] must be a number, got"):
+        history.append(15, {"loss": 0.1, "mood": value})
+    assert len(history.epoch) == len(history.rows()) == len(history.history["loss"]) == 5
+
+
 def test_frame_has_a_row_an_epoch():
     pandas = pytest.importorskip("pandas")
     frame = filled().to_frame()

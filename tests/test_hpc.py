@@ -35,6 +35,20 @@ def test_a_signal_sets_the_flag_and_handlers_are_put_back(number):
     assert signal.getsignal(number) is before
 
 
+@posix
+def test_handlers_are_put_back_when_one_cannot_be_installed_and_after_a_second_entry():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(OSError):
+        hpc.PreemptionHandler([signal.SIGTERM, signal.SIGKILL]).__enter__()
+    assert signal.getsignal(signal.SIGTERM) is before
+    with hpc.PreemptionHandler(time_limit=None) as stop:
+        with pytest.raises(RuntimeError, match="entered already"), stop:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 @pytest.mark.parametrize("limit, seconds", [
     (90, 90), ("90", 90), ("1:30", 90), ("01:00:00", 3600), ("2-00:00:01", 172801)])
 def test_time_limits_are_seconds_or_what_batch_systems_write(limit, seconds):
@@ -148,6 +162,8 @@ def test_a_place_in_other_batches_is_refused():
         hpc.ShuffledBatches(22, 5, 4).set_state(state | {"position": 5})
     with pytest.raises(ValueError, match="batch_size"):
         hpc.ShuffledBatches(3, 4)
+    with pytest.raises(TypeError, match="seed must be an integer"):
+        hpc.ShuffledBatches(3, 3, seed=1.5)
 
 
 # ---- the example ----------------------------------------------------------------------------

@@ -68,6 +68,16 @@ def test_an_array_as_mask_even_where_a_query_sees_nothing(causal):
             attention_mask=mask, use_causal_mask=causal)
 
 
+def test_an_array_as_mask_is_saved_with_the_model(tmp_path):
+    mask = np.random.default_rng(0).random((4, 4)) < 0.5
+    x = pyggml.Input((4, 6))
+    model = pyggml.Model(x, layers.MultiHeadAttention(2, 3)(x, x, attention_mask=mask))
+    model.save(tmp_path / "model.gguf")
+    for other in (pyggml.load_model(tmp_path / "model.gguf"), model.copy()):
+        rows = random(3, 4, 6)
+        assert other.predict(rows).tobytes() == model.predict(rows).tobytes()
+
+
 def masked_model(roles, shapes, causal):
     x, y = pyggml.Input((4, 6)), pyggml.Input((5, 6))
     masks = [pyggml.Input(s) for s in shapes]

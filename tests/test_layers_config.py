@@ -160,6 +160,29 @@ def test_penalties_are_added_to_loss_and_gradient(given, l1, l2):
     np.testing.assert_allclose(apart / size, slope, rtol=1e-3, atol=1e-5)
 
 
+class ColumnNorms(regularizers.Regularizer):
+    def __call__(self, w):
+        return ops.affine(ops.sum(ops.sqrt(ops.sum(ops.square(w), 0))), self.l2)
+
+
+@pytest.mark.parametrize("given", [
+    ColumnNorms(l2=0.5), lambda w: ops.affine(ops.sum(ops.sqrt(ops.sum(ops.square(w), 0))), 0.5)])
+def test_a_penalty_sees_a_weight_in_the_shape_that_users_see(given):
+    x = random(5, 3)
+    plain = Case(layers.Dense(4), [x])
+    penalised = Case(layers.Dense(4, kernel_regularizer=given), [x], weights=plain.weights)
+    kernel = plain.weights["kernel"].astype(np.float64)
+    losses = []
+    for case in (plain, penalised):
+        with case.trainer() as trainer:
+            losses.append(trainer.step(case.zeros, case.douts()[0]))
+    norms = np.sqrt((kernel**2).sum(axis=0))
+    assert losses[1] - losses[0] == pytest.approx(0.5 * norms.sum(), rel=1e-4)
+    apart = penalised.gradients()["kernel"] - plain.gradients()["kernel"]
+    np.testing.assert_allclose(apart / plain.douts()[0].size, 0.5 * kernel / norms,
+                               rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("make,error", [
     (lambda: regularizers.L1(-1), ValueError), (lambda: regularizers.L2(float("nan")), ValueError),
     (lambda: regularizers.L2("a"), TypeError), (lambda: regularizers.get("l3"), ValueError),
@@ -315,3 +338,41 @@ def test_bad_arguments_are_python_errors_and_the_process_lives():
     done = subprocess.run([sys.executable, "-c", script], input=REFUSED, text=True,
                           capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("make, name", [
+    (lambda: layers.LayerNormalization(1.5), "axis"), (lambda: layers.Dot("a"), "axes"),
+    (lambda: layers.BatchNormalization(epsilon="a"), "epsilon"),
+    (lambda: layers.BatchNormalization(momentum="a"), "momentum"),
+    (lambda: layers.Reshape(12), "target_shape"), (lambda: layers.Permute(1), "dims"),
+    (lambda: layers.ZeroPadding2D(-1), "padding"), (lambda: layers.PaddingMask("a"), "value"),
+    (lambda: layers.Conv2DTranspose(1, 3, 2, output_padding=2), "output_padding"),
+    (lambda: layers.Dense(2, {"name": "elu", "alfa": 0.5}), r"'elu' .*\['alfa'\].*alpha"),
+    (lambda: pyggml.Input((None, 3)), "size in shape.*batch"),
+    (lambda: pyggml.initializers.RandomUniform(1, -1), "minval"),
+    (lambda: pyggml.initializers.RandomNormal(stddev=-1), "stddev"),
+    (lambda: pyggml.initializers.VarianceScaling(0), "scale"),
+    (lambda: pyggml.initializers.Constant("a"), "value"),
+    (lambda: regularizers.L2("a"), "l2"),
+    (lambda: pyggml.losses.Huber("a"), "delta"),
+    (lambda: pyggml.losses.BinaryCrossentropy(label_smoothing="a"), "label_smoothing"),
+    (lambda: pyggml.metrics.Precision("a"), "threshold"),
+])
+def test_a_wrong_argument_is_named(make, name):
+    with pytest.raises((TypeError, ValueError), match=name):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers():
+    one, half = np.int64(1), np.float32(0.5)
+    x, image = pyggml.Input((3, 4)), pyggml.Input((1, 3, 4))
+    for layer in (layers.LayerNormalization(one, half), layers.RMSNormalization((one,)),
+                  layers.BatchNormalization(one, half, half), layers.Permute(np.array([2, 1])),
+                  layers.Reshape(np.array([2, 6])), layers.Dropout(half),
+                  layers.Dense(one, kernel_regularizer=regularizers.L2(half))):
+        again = type(layer).from_config(layer.get_config())
+        assert again(x).shape == layer(x).shape
+    assert layers.Concatenate(one)([x, x]).shape == (None, 6, 4)
+    assert layers.Dot((one, one))([x, x]).shape == (None, 4, 4)
+    assert layers.ZeroPadding2D(one)(image).shape == (None, 1, 5, 6)
+    assert layers.Conv2DTranspose(1, 3, 2, output_padding=one)(image).shape == (None, 1, 8, 10)

@@ -112,3 +112,14 @@ def test_two_uses_of_one_convolution_add_their_gradients():
     np.testing.assert_allclose(found["kernel"], outer["kernel"] + inner["kernel"], rtol=1e-4,
                                atol=1e-3)
     np.testing.assert_allclose(found["xs"][0], inner["x"], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("activation", ["softmax", "log_softmax"])
+def test_softmax_of_channels_needs_them_last(activation):
+    with pytest.raises(ValueError, match=rf"{activation}.*channels_last"):
+        layers.Conv2D(3, 1, activation=activation)
+    case = Case(layers.Conv2D(3, 1, activation=activation, data_format="channels_last"),
+                [random(2, 5, 7, 2)])
+    out = case.forward()[0]
+    sums = (np.exp(out) if activation == "log_softmax" else out).sum(axis=-1)
+    np.testing.assert_allclose(sums, np.ones((2, 5, 7)), rtol=1e-5)

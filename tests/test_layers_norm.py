@@ -233,3 +233,12 @@ def test_extreme_inputs_stay_finite(layer, scale):
     assert np.isfinite(case.training_outputs()[0]).all()
     grads = case.gradients()
     assert all(np.isfinite(g).all() for g in [*grads.pop("xs"), *grads.values()])
+
+
+@pytest.mark.parametrize("layer", [layers.LayerNormalization, layers.RMSNormalization])
+@pytest.mark.parametrize("size", [8, 32])
+def test_a_layer_is_not_used_on_more_or_fewer_features_than_it_has_weights(layer, size):
+    norm = layer(name="norm")
+    norm(pyggml.Input((16,)))
+    with pytest.raises(ValueError, match=rf"'norm' was built for \(16,\).*\(None, {size}\)"):
+        norm(pyggml.Input((size,)))

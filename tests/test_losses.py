@@ -136,6 +136,16 @@ def test_weight_zero_removes_a_label_that_is_nan(name):
     assert not gradient[3].any()
 
 
+@pytest.mark.parametrize("n", [2, 3, 17])
+def test_a_label_without_weight_still_has_its_share_in_the_length_of_its_row(n):
+    y, p = np.float32(normal(5, n, seed=1)), np.float32(normal(5, n, seed=2))
+    w = np.ones((5, n), np.float32)
+    w[1, 0] = w[3] = 0
+    unit = [a / np.linalg.norm(a.astype(np.float64), axis=-1, keepdims=True) for a in (y, p)]
+    value, _ = loss_and_gradient("cosine_similarity", y, p, w)
+    assert value == pytest.approx(-(w * unit[0] * unit[1]).sum() / 5, rel=1e-5)
+
+
 @pytest.mark.parametrize("name", sorted(set(reference.NAMES) - {"sparse_categorical_crossentropy"}))
 def test_label_zero_is_finite_for_any_prediction(name):
     p = np.float32([[-1e4, -3, -1e-8, 0, 1e-8, 0.5, 1, 3, 1e4]])
@@ -266,6 +276,22 @@ def test_a_function_may_return_one_value_a_row():
     w = np.float32([1, 0, 2, 1, 0.5])
     value, _ = loss_and_gradient(distance, y, p, w)
     assert value == pytest.approx((w @ ((y - p) ** 2).sum(axis=-1)) / 5, rel=1e-5)
+
+
+def test_a_loss_of_rows_may_return_one_value_a_row():
+    class Distance(losses.Loss):
+        name = "distance"
+        per_row = True
+
+        def values(self, y_true, y_pred):
+            return ops.sum(ops.square(ops.subtract(y_true, y_pred)), axis=-1)
+
+    for shape in ((5, 3), (4, 2, 3)):
+        y, p = np.float32(normal(*shape, seed=1)), np.float32(normal(*shape, seed=2))
+        value, gradient = loss_and_gradient(Distance(), y, p)
+        rows = y.size // 3
+        assert value == pytest.approx(((y - p) ** 2).sum() / rows, rel=1e-5)
+        assert relative_error(gradient, 2 * (p - y) / rows) < 1e-5
 
 
 def test_a_function_with_a_wrong_shape_is_refused():

@@ -121,12 +121,35 @@ def test_weights_that_fit_nothing_are_refused():
             metrics.get("mse").update(y, p, w)
 
 
+def test_a_score_of_nan_gives_no_auc():
+    metric = metrics.AUC()
+    metric.update(np.array([0, 1, 1]), np.array([0.2, np.nan, 0.8]))
+    assert math.isnan(metric.result())
+    hidden = metrics.AUC()
+    hidden.update(np.array([0, 1, 1]), np.array([0.2, np.nan, 0.8]), np.array([1, 0, 1]))
+    assert hidden.result() == 1
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_that_is_no_class_is_never_among_the_best(label):
+    with pytest.raises(ValueError, match=r"\[0, 3\)"):
+        metrics.SparseTopKCategoricalAccuracy(2).update(np.array([label]), np.ones((1, 3)))
+
+
 def test_a_missing_class_gives_no_auc_and_no_division_by_zero():
     zeros, p = np.zeros((4, 1)), np.linspace(0, 0.4, 4)[:, None]
     assert math.isnan(in_batches(metrics.get("auc"), zeros, p))
     assert math.isnan(metrics.get("auc").result())
     for name in ("precision", "recall", "f1", "r2"):
         assert in_batches(metrics.get(name), zeros, p) == 0
+
+
+def test_predictions_of_nan_are_not_among_the_best():
+    p = np.array([[0.1, np.nan, 0.3, 0.2], [np.nan] * 4, [0.1, 0.2, 0.3, 0.4]])
+    for label, right in ((2, 2 / 3), (3, 1 / 3), (0, 0.0)):
+        metric = metrics.SparseTopKCategoricalAccuracy(2)
+        metric.update(np.full(3, label), p)
+        assert metric.result() == pytest.approx(right), label
 
 
 @pytest.mark.parametrize("name", sorted(metrics._classes))
@@ -164,6 +187,19 @@ def test_accuracy_is_the_one_that_fits_the_loss():
         expected = reference.METRICS[name](y, model.predict(x))
         assert history["accuracy"][0] == pytest.approx(expected)
         assert model.evaluate(x, y, 3, return_dict=True)["accuracy"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_accuracy_of_logits_is_that_of_their_probabilities(activation, nested):
+    output = pyggml.layers.Dense(1, activation)
+    model = pyggml.Sequential([pyggml.Input((1,)), output])
+    model.set_weights([np.ones((1, 1)), np.zeros(1)])
+    if nested:
+        model = pyggml.Sequential([pyggml.Input((1,)), model])
+    model.compile("sgd", pyggml.losses.BinaryCrossentropy(from_logits=True), ["accuracy"])
+    x = np.array([[0.2], [-0.2], [0.3], [1.0], [-1.0]])
+    assert model.evaluate(x, np.array([1, 0, 1, 0, 0]))[1] == pytest.approx(0.8)
 
 
 def test_labels_without_the_axis_of_one_output():

@@ -75,6 +75,31 @@ def test_add_and_pop_rebuild_the_model():
     assert model.predict(np.ones((2, 4))).shape == (2, 3)
 
 
+def test_a_layer_that_does_not_fit_is_not_added():
+    model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(3, name="only")])
+    model.compile("sgd", "mse")
+    x, y = normal(5, 4), normal(5, 3)
+    model.fit(x, y, verbose=0)
+    before = model.predict(x)
+    with pytest.raises(ValueError, match="4 axes"):
+        model.add(layers.Conv2D(2, 2))
+    with pytest.raises(ValueError, match="metrics"):
+        model.compile("sgd", "mse", {"only": "mae"})
+        model.add(layers.Dense(2, name="last"))  # the metric's output is gone
+    assert [layer.name for layer in model.layers] == ["only"]
+    assert model.predict(x).tobytes() == before.tobytes()
+    assert np.isfinite(model.evaluate(x, y)).all()
+    model.fit(x, y, verbose=0)
+
+
+def test_a_sequence_frozen_before_its_input_is_known_stays_frozen():
+    model = pyggml.Sequential([layers.Dense(3)])
+    model.trainable = False
+    model.add(layers.Dense(2))
+    model.build((4,))
+    assert len(model.weights) == 4 and not model.trainable_weights
+
+
 def test_weights_have_keras_order_and_shapes_and_views_follow_training():
     model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(3), layers.Dense(2)])
     assert [w.shape for w in model.get_weights()] == [(4, 3), (3,), (3, 2), (2,)]
@@ -404,6 +429,41 @@ def test_custom_layers_train_and_come_back():
     assert other.predict(x).tobytes() == model.predict(x).tobytes()
     again = pickle.loads(pickle.dumps(model))
     assert again.predict(x).tobytes() == model.predict(x).tobytes()
+
+
+class Residual(layers.Layer):
+    """Its layers are private attributes, and get their weights where they are first called."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self._inner = layers.Dense(units)
+        self._others = {"after": layers.Dense(units)}
+
+    def call(self, x):
+        return ops.add(x, self._others["after"](self._inner(x)))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def test_layers_inside_a_layer_are_trained_and_frozen_whatever_their_attributes_are_called():
+    model = pyggml.Sequential([pyggml.Input((3,)), Residual(3)])
+    assert [v.name for v in model.program.variables] == ["kernel", "bias"] * 2
+    model.compile(optimizers.SGD(0.1), "mse")
+    check_gradients(model, normal(5, 3), normal(5, 3, seed=1))
+    frozen = pyggml.Sequential([pyggml.Input((3,)), Residual(3, trainable=False)])
+    assert len(frozen.weights) == 4 and not frozen.trainable_weights
+
+
+def test_weights_that_no_layer_of_the_model_has_are_refused_unless_they_are_frozen():
+    hidden = layers.Dense(2)
+    outer = [[hidden]]  # neither an attribute nor in a list of one
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.Lambda(lambda x: outer[0][0](x))])
+    with pytest.raises(ValueError, match=r"'kernel' of shape \(3, 2\).*neither trained nor saved"):
+        model.predict(np.ones((1, 3)))
+    hidden.trainable = False
+    x, (kernel, bias) = normal(4, 3), hidden.get_weights()
+    np.testing.assert_allclose(model.predict(x), x @ kernel + bias, rtol=1e-5, atol=1e-6)
 
 
 def test_custom_losses_and_metrics_are_functions_of_labels_and_predictions():

@@ -117,6 +117,28 @@ def test_extreme_inputs_give_finite_values_and_gradients(name):
     assert np.isfinite(gradient).all()
 
 
+def test_a_number_over_infinity_is_zero():
+    x = np.array([[np.inf, -np.inf, 4.0, 1e30]], np.float32)
+    for got in (ops.evaluate(lambda x: 2.0 / x, x), values_and_gradient(
+            lambda x: ops.divide(2.0, x), x, np.ones_like(x))[0]):
+        np.testing.assert_allclose(got, 2 / x)
+
+
+def test_dropout_where_nobody_draws_masks_is_refused():
+    class Always(layers.Layer):
+        def call(self, x):
+            return ops.dropout(x, 0.5)
+
+    symbol = pyggml.Input((3,))
+    with pytest.raises(ValueError, match="'training'"):
+        Always()(symbol)
+    with pytest.raises(ValueError, match="'training'"):
+        layers.Dropout(0.5)(symbol, training=True)
+    graph = pyggml.opt.Graph(4, training=True)
+    with pytest.raises(ValueError, match="Trainer"):
+        ops.dropout(graph.input((4, 3)), 0.5)
+
+
 def test_shapes_that_do_not_fit_are_refused_by_name():
     def build(function, *shapes):
         symbols = [pyggml.Input(s) for s in shapes]

@@ -8,7 +8,7 @@ import pytest
 from child import run_child
 
 import pyggml
-from pyggml import callbacks, ops, opt
+from pyggml import callbacks, ops, opt, schedules
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +195,15 @@ def test_labels_of_several_outputs_in_one_array(offsets):
     assert context.step(X, np.hstack(both)) == expected.step(X, [LABELS, ONE_HOT])
 
 
+def test_columns_of_labels_that_no_output_takes_are_refused():
+    context, _, _ = two_heads()
+    with pytest.raises(ValueError, match="labels have 5 columns, but the outputs take 4"):
+        context.step(X, np.hstack([LABELS, ONE_HOT, LABELS[:, :1]]))
+    chosen, _, _ = two_heads(label_offsets=[3, 0])
+    given = np.hstack([ONE_HOT, np.full((8, 1), 9.0), LABELS])
+    assert chosen.step(X, given) == context.step(X, [LABELS, ONE_HOT])
+
+
 # ---- results ----------------------------------------------------------------------------------
 
 def test_results_have_ggmls_means_and_uncertainties():
@@ -337,10 +346,43 @@ def test_fit_opt_gen_equals_steps_by_hand():
     assert variable.numpy().tobytes() == expected.numpy().tobytes()
     assert list(history.history) == ["loss", "val_loss"]
     x, y, _ = graph_of()
-    assert opt.fit_opt_gen(x, y, iter(batches), nepoch=3, silent=True).epoch == [0]
+    with pytest.warns(RuntimeWarning, match="generator gave no batch in epoch 1"):
+        assert opt.fit_opt_gen(x, y, iter(batches), nepoch=3, silent=True).epoch == [0]
+    x, y, _ = graph_of()
+    with pytest.warns(RuntimeWarning, match="gave 2 batches in epoch 0, but steps_per_epoch is 5"):
+        opt.fit_opt_gen(x, y, batches, steps_per_epoch=5, silent=True)
+    x, y, _ = graph_of()
+    with pytest.warns(RuntimeWarning, match="validation_generator gave no batch"):
+        history = opt.fit_opt_gen(x, y, batches, nepoch=2, silent=True,
+                                  validation_generator=iter(batches))
+    assert [len(history.history[name]) for name in ("loss", "val_loss")] == [2, 1]
     x, y, _ = graph_of()
     with pytest.raises(ValueError, match="before its first batch"):
         opt.fit_opt_gen(x, y, lambda: None, silent=True)
+
+
+@pytest.mark.parametrize("source", ["data set", "generator"])
+def test_schedules_by_step_set_the_rate_of_every_step(source):
+    data, seen = dataset(32), []
+    x, y, variable = graph_of()
+    look = callbacks.LambdaCallback(on_train_batch_end=lambda i, logs: seen.append((i, logs)))
+    schedule = schedules.ExponentialDecay(0.5, initial_learning_rate=0.1, by="step")
+    given = [data.get_batch(8, i)[:2] for i in range(4)]
+    if source == "generator":
+        opt.fit_opt_gen(x, y, given, "mse", "sgd", 2, silent=True, callbacks=[schedule, look])
+    else:
+        opt.fit_opt(x, y, data, "mse", "sgd", 2, shuffle=False, silent=True,
+                    callbacks=[schedule, look])
+    w = np.zeros((3, 2))
+    for epoch in range(2):
+        losses = []
+        for i, (a, b) in enumerate(given):
+            error = np.float64(a) @ w - b
+            losses.append((error**2).mean())
+            w -= 0.1 * 0.5 ** (4 * epoch + i) * 2 * np.float64(a).T @ error / error.size
+            step, logs = seen[4 * epoch + i]
+            assert step == i and logs["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert variable.numpy() == pytest.approx(w, rel=1e-4, abs=1e-6)
 
 
 def test_fit_opt_multi_and_fit_multi():

@@ -346,3 +346,79 @@ def test_a_thousand_steps_are_neither_too_long_nor_too_short(form, rule):
 def test_a_beta_that_single_precision_takes_for_1_is_refused(rule):
     with pytest.raises(ValueError, match=r"beta_2 must be below 1 in single precision"):
         type(optimizers.get(rule))(beta_2=1 - 1e-9)
+
+
+def test_a_weight_decay_that_is_set_later_counts_from_the_next_step():
+    x, y = np.float64([[1, 2], [3, 4]]), np.float64([1, 2])
+    model = pyggml.Sequential([pyggml.Input((2,)), pyggml.layers.Dense(1)])
+    model.compile(optimizers.SGD(0.01, weight_decay=0.1), "mse")
+    w, b = [np.float64(v) for v in model.get_weights()]
+    for decay in (0.1, 0.5, 0.0):
+        model.optimizer.weight_decay = decay
+        error = (x @ w)[:, 0] + b - y
+        w = w * (1 - 0.01 * decay) - 0.01 * (2 * x.T @ error / 2)[:, None]
+        b = b * (1 - 0.01 * decay) - 0.01 * 2 * error.sum() / 2
+        model.fit(x, y, verbose=0)
+        assert model.get_weights()[0] == pytest.approx(w, rel=1e-5)
+    model.optimizer.weight_decay = 2
+    with pytest.raises(ValueError, match="weight_decay must be in"):
+        model.fit(x, y, verbose=0)
+    assert model.get_weights()[0] == pytest.approx(w, rel=1e-5)
+
+
+@pytest.mark.parametrize(("optimizer", "name", "value"), [
+    (optimizers.SGD(), "momentum", 0.9), (optimizers.SGD(momentum=0.9), "momentum", 0),
+    (optimizers.RMSprop(), "centered", True), (optimizers.RMSprop(), "momentum", 0.5),
+    (optimizers.Adam(), "decay_biases", False),
+])
+def test_what_the_state_depends_on_cannot_be_changed_afterwards(optimizer, name, value):
+    before = optimizer.get_config()
+    with pytest.raises(ValueError, match=f"{name} cannot be changed"):
+        setattr(optimizer, name, value)
+    assert optimizer.get_config() == before
+
+
+def test_a_momentum_may_be_changed_to_another():
+    model = pyggml.Sequential([pyggml.Input((1,)), pyggml.layers.Dense(1, use_bias=False)])
+    model.compile(optimizers.SGD(0.1, momentum=0.9), "mse")
+    model.set_weights([np.zeros((1, 1))])
+    w = v = 0.0
+    for momentum in (0.9, 0.5):
+        model.optimizer.momentum = momentum
+        v = momentum * v - 0.1 * 2 * (w - 1)
+        w += v
+        model.fit(np.ones((2, 1)), np.ones(2), verbose=0)
+        assert model.get_weights()[0].item() == pytest.approx(w, rel=1e-6)
+
+
+@pytest.mark.parametrize(("make", "name"), [
+    (lambda v: optimizers.Adam(v), "learning_rate"),
+    (lambda v: optimizers.Adam(beta_1=v), "beta_1"),
+    (lambda v: optimizers.SGD(weight_decay=v), "weight_decay"),
+    (lambda v: optimizers.SGD(clipnorm=v), "clipnorm"),
+    (lambda v: pyggml.schedules.StepDecay(gamma=v), "gamma"),
+    (lambda v: pyggml.schedules.OneCycle(1.0, pct_start=v), "pct_start"),
+    (lambda v: pyggml.schedules.CosineDecay(t_mult=v), "t_mult"),
+    (lambda v: pyggml.schedules.StepDecay(initial_learning_rate=v), "initial_learning_rate"),
+    (lambda v: pyggml.callbacks.ReduceLROnPlateau(factor=v), "factor"),
+    (lambda v: pyggml.callbacks.ReduceLROnPlateau(min_lr=v), "min_lr"),
+    (lambda v: pyggml.callbacks.EarlyStopping(min_delta=v), "min_delta"),
+    (lambda v: pyggml.callbacks.EarlyStopping(baseline=v), "baseline"),
+    (lambda v: pyggml.losses.Huber(delta=v), "delta"),
+    (lambda v: pyggml.losses.CategoricalCrossentropy(label_smoothing=v), "label_smoothing"),
+    (lambda v: pyggml.metrics.Precision(threshold=v), "threshold"),
+    (lambda v: pyggml.metrics.BinaryAccuracy(threshold=v), "threshold"),
+    (lambda v: one_weight().fit([[1.0]] * 4, [1.0] * 4, validation_split=v), "validation_split"),
+    (lambda v: pyggml.Trainer(one_weight(), 1).update_target(one_weight(), v), "tau"),
+    (lambda v: one_weight(loss_weights=[v]), "loss_weights"),
+])
+@pytest.mark.parametrize("value", ["0.5", True, [0.1, 0.2]])
+def test_what_is_no_number_is_refused_by_name(make, name, value):
+    with pytest.raises(TypeError, match=f"{name} must be a number, got"):
+        make(value)
+
+
+def one_weight(**options):
+    model = pyggml.Sequential([pyggml.Input((1,)), pyggml.layers.Dense(1)])
+    model.compile("sgd", "mse", **options)
+    return model

@@ -139,8 +139,9 @@ context.step(x, x)
 @needs_fork
 def test_batches_prepared_by_threads_end_with_an_error_in_a_forked_child():
     assert run_child("""
-        import os, signal
+        import os, signal, warnings
         from pyggml._prefetch import Prefetcher
+        warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)  # Python 3.12 advises so
         made = Prefetcher(iter([lambda i=i: i for i in range(100)]), 2)
         assert next(made) == 0
         pid = os.fork()
@@ -190,7 +191,7 @@ def test_multiprocessing_gives_the_same_numbers_as_one_process(method, tmp_path)
     """))
     # The number of threads of spawned children is the default; results depend on it.
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"OMP_NUM_THREADS": "2"}, check=False,
+                          env=os.environ | {"PYGGML_NUM_THREADS": "2"}, check=False,
                           cwd=Path(__file__).parent)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 

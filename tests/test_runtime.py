@@ -37,8 +37,8 @@ def test_threads_that_are_no_integer_are_refused(threads, n):
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"])
 def test_the_environment_bounds_the_default(monkeypatch, name):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    for other in ("PYGGML_NUM_THREADS", "OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
+        monkeypatch.delenv(other, raising=False)
     free = _threads.default_num_threads()
     monkeypatch.setenv(name, "1")
     assert _threads.default_num_threads() == 1
@@ -48,11 +48,26 @@ def test_the_environment_bounds_the_default(monkeypatch, name):
     assert _threads.default_num_threads() == free
 
 
+def test_pyggml_num_threads_stands_above_all_bounds(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYGGML_NUM_THREADS", "300")
+    assert _threads.default_num_threads() == 300
+    monkeypatch.setenv("PYGGML_NUM_THREADS", "0")
+    assert _threads.default_num_threads() == 1
+    assert run_child("""
+        import numpy as np
+        import pyggml
+        model = pyggml.Sequential([pyggml.Input((4,)), pyggml.layers.Dense(1)])
+        print(pyggml.get_num_threads(), model.predict(np.ones((3, 4))).shape)
+    """, env={"PYGGML_NUM_THREADS": "4"}) == "4 (3, 1)\n"
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
 def test_the_affinity_bounds_the_default():
     assert run_child("""
         import os
         os.environ.pop("OMP_NUM_THREADS", None)
+        os.environ.pop("PYGGML_NUM_THREADS", None)
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
         import pyggml
         print(pyggml.get_num_threads())

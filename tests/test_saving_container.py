@@ -194,6 +194,31 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(good):
             c.verify()
 
 
+def test_a_file_that_is_written_to_between_check_and_use_is_an_error(good):
+    with Container(good) as c:
+        c.verify()
+        os.utime(good, ns=(0, 0))
+        target = np.zeros((2, 3), np.float32)
+        with pytest.raises(FileFormatError, match="written to while it was read"):
+            c.read_verified({"a": target})
+        assert not target.any()
+        c.verify()
+        c.read_verified({"a": target})
+        assert (target == np.arange(6).reshape(2, 3)).all()
+        with pytest.raises(ValueError, match="does not go into"):
+            c.read_verified({"a": target, "b": np.empty(5)})
+
+
+def test_writing_ahead_is_a_hint_that_cannot_fail(tmp_path):
+    for arguments in ((-1, 0, 1), (10**6, -5, 1 << 40)):
+        _gguf.write_ahead(*arguments)
+    values = np.arange(_container._AHEAD // 2, dtype="f4")  # of 4 bytes: two parts and some
+    make(tmp_path / "f", a=values, b=values[:3].astype("i4"))
+    with Container(tmp_path / "f") as c:
+        c.verify()
+        assert (c.read("a") == values).all() and (c.read("b") == [0, 1, 2]).all()
+
+
 def test_a_newer_format_says_so(tmp_path):
     write(tmp_path / "f", {"pyggml.format": 99, "pyggml.kind": "model", "pyggml.version": "9"}, [])
     with pytest.raises(FileFormatError, match=r"format 99 by pyggml 9.*up to format 1"):
@@ -262,31 +287,49 @@ def test_bytes_chosen_by_hypothesis_are_refused(good, tmp_path):
 
 # ---- memory ---------------------------------------------------------------------------------
 
-_peak = """
+_costs = """
 import os, resource, sys
 import pyggml
+from pyggml import checkpoints
 kind, path = sys.argv[1:]
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = peak()
-if kind == "load":
-    kept = pyggml.load_model(path)
-else:
-    kept = pyggml.load_model(path)
-    before = peak()
-    kept.load_weights(path) if kind == "weights" else kept.save(path + ".copy")
-print((peak() - before) / os.path.getsize(path))
+def read():
+    with open("/proc/self/io") as file:
+        return int(file.readline().split()[1])
+def resume():
+    with checkpoints.load(path) as saved:
+        saved.resume(kept)
+load = pyggml.load_model if "model" in kind else pyggml.Trainer.from_checkpoint
+run = {"load_model": lambda: load(path), "from_checkpoint": lambda: load(path),
+       "model.load_weights": lambda: kept.load_weights(path),
+       "model.save": lambda: kept.save(path + ".copy"),
+       "model given": lambda: pyggml.Trainer.from_checkpoint(path, kept),
+       "save_checkpoint": lambda: kept.save_checkpoint(path + ".copy"),
+       "resume": resume}[kind]
+kept = None if kind in ("load_model", "from_checkpoint") else load(path)
+before, at = peak(), read()
+result = run()
+print((peak() - before) / os.path.getsize(path), (read() - at) / os.path.getsize(path))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is in kilobytes there")
-@pytest.mark.parametrize("kind, most", [("load", 1.2), ("weights", 0.2), ("save", 0.2)])
-def test_loading_and_saving_hold_no_second_copy(kind, most, tmp_path):
-    model = pyggml.Sequential([pyggml.Input((3000,)), layers.Dense(3000, use_bias=False)])
-    model.save(tmp_path / "m")
-    done = subprocess.run([sys.executable, "-c", _peak, kind, str(tmp_path / "m")], check=True,
+@pytest.mark.parametrize("kind, most, reads", [
+    ("load_model", 1.2, 1), ("from_checkpoint", 1.2, 1), ("model given", 1.2, 1),
+    ("model.load_weights", 0.2, 2), ("resume", 0.2, 3), ("model.save", 0.2, 0),
+    ("save_checkpoint", 0.2, 0)])
+def test_loading_and_saving_hold_no_second_copy_and_read_no_more_than_they_must(
+        kind, most, reads, tmp_path):
+    model = pyggml.Sequential([pyggml.Input((2000,)), layers.Dense(2000, use_bias=False)])
+    model.compile("adam", "mse")
+    with pyggml.Trainer(model, 1) as trainer:
+        trainer.save_checkpoint(tmp_path / "m")
+    done = subprocess.run([sys.executable, "-c", _costs, kind, str(tmp_path / "m")], check=True,
                           capture_output=True, text=True)
-    assert float(done.stdout) < most
+    memory, read = map(float, done.stdout.split())
+    assert memory < most
+    assert read < reads + 0.1
 
 
 def test_the_largest_header_that_is_read_takes_bounded_memory(tmp_path):
@@ -338,6 +381,19 @@ def test_rotation_works_without_hard_links_and_after_a_kill_in_between(tmp_path,
     monkeypatch.setattr(_durable.os, "link", no_links)
     _durable.replace(path, lambda file: file.write(b"5"), keep=2)
     assert [(tmp_path / n).read_bytes() for n in ("f", "f.1")] == [b"5", b"4"]
+
+
+def test_a_rotation_over_very_many_files_takes_those_that_there_are(tmp_path):
+    """What is to be kept may be any number; other files of like names stay as they are."""
+    path = tmp_path / "f"
+    (tmp_path / "f.01").write_bytes(b"other")
+    (tmp_path / "f.x").write_bytes(b"other")
+    for text in (b"1", b"2", b"3"):
+        _durable.replace(path, lambda file, text=text: file.write(text), keep=2**62)
+    os.rename(tmp_path / "f.2", tmp_path / "f.9")
+    _durable.replace(path, lambda file: file.write(b"4"), keep=2**62)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {
+        "f": b"4", "f.1": b"3", "f.2": b"2", "f.10": b"1", "f.01": b"other", "f.x": b"other"}
 
 
 def test_a_device_is_no_place_for_a_model():

@@ -42,6 +42,21 @@ def test_cosine_decay():
     assert found[0] == pytest.approx(1.1) and found[30:] == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("t_mult", [1.0, 1.0 + 1e-9, 1.01, 2.0])
+def test_restarts_take_no_longer_after_very_many_steps(t_mult):
+    """The rate of a step does not cost a turn for every restart before it."""
+    schedule = schedules.CosineDecay(0.0, 3, restarts=True, t_mult=t_mult, by="step",
+                                     initial_learning_rate=1.0)
+    for number in (2**40, 2**61, 10**7):
+        assert 0 <= schedule(number) <= 1
+    want, t, length = [], 0, 3.0
+    for number in range(3000):
+        if number - t >= length:
+            t, length = t + length, length * t_mult
+        want.append((1 + math.cos(math.pi * (number - t) / length)) / 2)
+    np.testing.assert_allclose([schedule(n) for n in range(3000)], want, atol=1e-9)
+
+
 def test_cosine_with_warm_up_and_restarts():
     schedule = schedules.CosineDecay(0.0, 4, warmup=5, warmup_start=0.5, restarts=True, t_mult=2,
                                      initial_learning_rate=1.0)
@@ -129,6 +144,26 @@ def test_every_optimizer_follows(name):
     model = model_of(optimizers.get(name))
     model.fit(X, Y, epochs=3, verbose=0, callbacks=[schedules.StepDecay(1, 0.5)])
     assert model.optimizer.learning_rate == pytest.approx(1e-3 * 0.25)
+
+
+def test_a_schedule_begins_with_the_rate_of_the_optimizer_it_is_used_on():
+    schedule = schedules.StepDecay(1, 0.5)
+
+    def seen(model, **options):
+        history = model.fit(X, Y, epochs=2, verbose=0, callbacks=[schedule], **options)
+        return history.history["learning_rate"]
+
+    first, second = model_of(optimizers.SGD(0.1)), model_of(optimizers.SGD(0.01))
+    assert seen(first) == pytest.approx([0.1, 0.05])
+    assert seen(first, initial_epoch=2) == pytest.approx([0.025, 0.0125])
+    assert seen(second) == pytest.approx([0.01, 0.005])
+    second.compile(optimizers.SGD(0.4), "mse")
+    assert seen(second) == pytest.approx([0.4, 0.2])
+    resumed = schedules.StepDecay(1, 0.5)  # in another process, with an optimizer made anew
+    resumed.set_state(schedule.get_state())
+    history = model_of(optimizers.SGD(0.3)).fit(X, Y, epochs=1, initial_epoch=2, verbose=0,
+                                                callbacks=[resumed])
+    assert history.history["learning_rate"] == pytest.approx([0.1])
 
 
 def test_by_step_in_a_run():

@@ -7,7 +7,7 @@ from reference.network import MLP
 from reference.optimizers import OPTIMIZERS
 
 import pyggml
-from pyggml import layers, optimizers
+from pyggml import _training, layers, ops, optimizers
 
 CASES = [
     ("relu", "linear", "mse"),
@@ -124,6 +124,42 @@ def test_accumulated_batches_equal_one_large_batch():
             parts.step(x[0, i:i + 8], y[0, i:i + 8])
     assert (whole.n_updates, parts.n_updates, parts.n_steps) == (20, 20, 60)
     for a, b in zip(parts.get_weights(), whole.get_weights(), strict=True):
+        assert relative_error(a, b) < 1e-5
+
+
+class Spare(layers.Layer):
+    """Has a weight that is not used."""
+
+    def build(self, input_shape):
+        self.factor = self.add_weight("factor", (input_shape[-1],), "ones")
+        self.spare = self.add_weight("spare", (3,), "ones")
+
+    def call(self, x, training=False):
+        return ops.multiply(x, self.factor)
+
+
+@pytest.mark.parametrize("room", [2048, 0])
+@pytest.mark.parametrize("optimizer", [
+    optimizers.SGD(0.1, weight_decay=0.5), optimizers.Adam(0.1, weight_decay=0.5),
+    optimizers.Lion(0.1, weight_decay=0.5, global_clipnorm=1.0)], ids=lambda o: o.rule)
+def test_a_weight_that_the_loss_does_not_depend_on_is_not_decayed_in_windows_either(
+        optimizer, room):
+    x, y = data("mse", 1, 8, 1)
+    model = pyggml.Sequential([pyggml.Input((7,)), Spare(), layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    try:
+        _training.set_static_room(room)
+        with pyggml.Trainer(model, 8) as whole, pyggml.Trainer(model, 4, 8) as parts:
+            for _ in range(3):
+                whole.step(x[0], y[0])
+                parts.step(x[0, :4], y[0, :4])
+                parts.step(x[0, 4:], y[0, 4:])
+            assert parts.n_updates == 3
+            found, expected = parts.get_weights(), whole.get_weights()
+    finally:
+        _training.set_static_room()
+    assert found[1].tolist() == expected[1].tolist() == [1, 1, 1]
+    for a, b in zip(found, expected, strict=True):
         assert relative_error(a, b) < 1e-5
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from random_programs.run import Failure, run
 from random_programs.session import script
 
-MODES = [{"PYGGML_LOWERING": lowering, "OMP_NUM_THREADS": str(threads)}
+MODES = [{"PYGGML_LOWERING": lowering, "PYGGML_NUM_THREADS": str(threads)}
          for lowering in "110" for threads in (1, 2, 4)]
 BATCH = 40  # programs a child
 

@@ -4,6 +4,8 @@ import mmap
 
 import numpy as np
 
+from pyggml._arrays import as_array
+
 # Bytes of memory maps that may be in memory before they are given back.
 _held = 256 << 20
 # How much the system maps for every row read out of order, where it does not tell: it may be more.
@@ -92,21 +94,15 @@ def adapt(value, name):
     >>> data.adapt([[1, 2], [3, 4]], "x").shape
     (2, 2)
     """
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise ValueError(f"{name} is a masked array with {np.ma.count_masked(value)} masked "
-                         "elements; fill them, and give sample_weight 0 to rows not to count")
     if isinstance(value, np.ndarray):
-        return value
+        return as_array(value, name) if np.ma.isMaskedArray(value) else value
     if hasattr(value, "to_numpy") and (hasattr(value, "dtypes") or hasattr(value, "dtype")):
         return _from_frame(value, name)
     if hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__") \
             and len(value.shape) and not hasattr(value, "__array_interface__") \
             and not hasattr(value, "__dlpack__"):
         return LazyArray(value, name)
-    try:
-        return np.asarray(value)
-    except ValueError as error:  # lists of unequal length
-        raise TypeError(f"{name} must be an array of real numbers: {error}") from None
+    return as_array(value, name)
 
 
 def _from_frame(value, name):

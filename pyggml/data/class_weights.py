@@ -40,7 +40,7 @@ class ClassWeights:
         self.table = np.full(max(class_weight) + 1, np.nan)
         for label, weight in class_weight.items():
             self.table[label] = weight
-        self.shape = criterion.output_shapes[0]
+        self.criterion = criterion
         self.sparse = criterion.losses[0].labels == "classes"
 
     def apply(self, y, sample_weight):
@@ -48,17 +48,24 @@ class ClassWeights:
 
         Parameters
         ----------
-        y : array_like of shape (n,), (n, 1) or (n, classes)
-        sample_weight : array_like of shape (n,) or (n, outputs), or None
+        y : array_like of shape (n,), (n, 1) or (n, classes), alone or in a dict
+            Of one-hot rows, or probabilities, the largest counts.
+        sample_weight : array_like of shape (n,) or (n, outputs), or dict of it, or None
 
         Raises
         ------
         ValueError
-            A class that has no weight, or rows with several labels.
+            A class that has no weight, rows with several labels or none, or other numbers of
+            rows.
         """
-        y = np.asarray(y[0] if isinstance(y, tuple) else y)
+        y = np.asarray(self.criterion.split_labels(y)[0])
         if not self.sparse and y.ndim == 2 and y.shape[1] > 1:
-            y = y.argmax(axis=1)
+            one_hot, y = y, y.argmax(axis=1)
+            several = np.nonzero((one_hot == one_hot.max(axis=1, keepdims=True)).sum(axis=1) != 1)
+            if len(several[0]):
+                row = several[0][0]
+                raise ValueError(f"class_weight needs one label a row, y has {one_hot[row]} in row "
+                                 f"{row}")
         elif y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if y.ndim != 1:
@@ -71,5 +78,8 @@ class ClassWeights:
         weights = self.table[y.astype(np.int64)]
         if sample_weight is None:
             return weights
-        given = np.asarray(sample_weight[0] if isinstance(sample_weight, tuple) else sample_weight)
+        given = np.asarray(self.criterion.split_weights(sample_weight)[0])
+        if given.shape[:1] != y.shape:
+            raise ValueError(f"sample_weight must have an entry for each of the {len(y)} rows, got "
+                             f"shape {given.shape}")
         return given * weights.reshape((-1,) + (1,) * (given.ndim - 1))

@@ -115,7 +115,7 @@ class MultiHeadAttention(Layer):
             if array.ndim != 2:
                 raise ValueError("attention_mask given as an array must have shape (queries, "
                                  f"keys), got {array.shape}")
-            arguments["array_mask"] = (array != 0).astype(np.float32)
+            arguments["array_mask"] = (array != 0).astype(int).tolist()  # what a file can hold
         given = {role: item for role, item in given.items() if item is not None}
         arguments["roles"] = tuple(given)
         if return_attention_scores:
@@ -177,7 +177,7 @@ class MultiHeadAttention(Layer):
         roles : tuple of str
             What each of them is.
         use_causal_mask : bool
-        array_mask : numpy.ndarray of shape (queries, keys), optional
+        array_mask : array_like of shape (queries, keys), optional
         return_attention_scores, training : bool
 
         Returns
@@ -237,6 +237,7 @@ class MultiHeadAttention(Layer):
         n, queries, keys = q.shape[0], q.shape[1], k.shape[1]
         masks = []
         if array_mask is not None:
+            array_mask = np.asarray(array_mask, np.float32)
             if array_mask.shape != (queries, keys):
                 raise ValueError(f"attention_mask must have shape {(queries, keys)}, got "
                                  f"{array_mask.shape}")

@@ -10,6 +10,7 @@ from pyggml import _loading, initializers
 from pyggml._forward import build
 from pyggml._graph import Tensor
 from pyggml._random import generator
+from pyggml._scalars import integer, number
 from pyggml._variable import Variable
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class Layer:
         initializer : str or Initializer
         trainable : bool
         regularizer : callable, optional
-            Takes the weight as a tensor and returns a term of the loss.
+            Takes the weight as a tensor of ``shape`` and returns a term of the loss.
         axes : tuple of int, optional
             Order of the axes in memory, outermost first. By default matrices are stored
             transposed, which is what :func:`pyggml.ops.linear` multiplies with.
@@ -224,9 +225,7 @@ class Layer:
     def sublayers(self) -> list[Layer]:
         """Layers that are attributes of this one, alone or in lists, tuples and dicts."""
         found = []
-        for key, value in vars(self).items():
-            if key.startswith("_"):
-                continue
+        for value in vars(self).values():
             if isinstance(value, dict):
                 value = list(value.values())
             for item in value if isinstance(value, (list, tuple)) else [value]:
@@ -331,6 +330,9 @@ class Layer:
         self._shape_dtypes = [s.dtype for s in symbols]
         self._ensure_built(shapes if nested else shapes[0])
         shape = self._output_shape(shapes if nested else shapes[0], arguments)
+        if not all(layer.built for layer in self.sublayers):
+            # They get their weights where they are first called; a model lists weights once.
+            self._traced_shape(shapes if nested else shapes[0], arguments)
         node = Node(self, symbols, nested, arguments)
         node.single = not isinstance(shape, list)
         for i, s in enumerate([shape] if node.single else shape):
@@ -341,6 +343,8 @@ class Layer:
         if not self.built:
             self.build(shape)
             self.built = True
+            if not self._trainable:
+                self.trainable = False  # of layers inside too
 
     def _run(self, graph, inputs, arguments):
         shapes = ([(None, *t.shape[1:]) for t in inputs] if isinstance(inputs, (list, tuple))
@@ -370,9 +374,7 @@ def assign_all(variables, values, owner):
 
 def positive_int(value, name):
     """Return value as an int, or raise TypeError or ValueError that names it."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    value = value.__index__()
+    value = integer(value, name)
     if value < 1:
         raise ValueError(f"{name} must be positive, got {value}")
     return _int64(value, name)
@@ -388,9 +390,7 @@ def batch_rows(value, name="batch_size"):
 
 def count(value, name):
     """Return value as an int that is not negative, or raise as :func:`positive_int` does."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    value = value.__index__()
+    value = integer(value, name)
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     return _int64(value, name)
@@ -404,9 +404,7 @@ def _int64(value, name):
 
 def share(value, name):
     """Return value as a float in [0, 1), or raise TypeError or ValueError that names it."""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    value = float(value)
+    value = number(value, name)
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), got {value}")
     return value

@@ -1,6 +1,7 @@
 """A recurrent layer in both directions."""
 
 from pyggml import ops
+from pyggml._graph import Tensor
 from pyggml.layers._spatial import choice
 from pyggml.layers.base import Layer, Symbol
 from pyggml.layers.recurrent import GRU, LSTM, SimpleRNN, _Recurrent, joined
@@ -88,7 +89,7 @@ class Bidirectional(Layer):
         """
         x, *states = sequences if isinstance(sequences, (list, tuple)) else [sequences]
         if initial_state is not None:
-            if isinstance(initial_state, Symbol):
+            if isinstance(initial_state, (Symbol, Tensor)):
                 raise TypeError("initial_state must be a list of the states of both directions")
             states += initial_state
         if len(states) % 2:
@@ -103,8 +104,6 @@ class Bidirectional(Layer):
     def build(self, input_shape):
         for layer in (self.forward_layer, self.backward_layer):
             layer._ensure_built(input_shape)
-        if not self._trainable:
-            self.trainable = False
 
     def call(self, inputs, masked=False):
         """Return the merged outputs, and the states if they are asked for.

@@ -2,7 +2,7 @@
 
 from pyggml import activations, initializers, ops, regularizers
 from pyggml.layers._spatial import Spatial, choice, padding_of, sizes
-from pyggml.layers.base import positive_int
+from pyggml.layers.base import count, positive_int
 
 
 class _Conv(Spatial):
@@ -20,6 +20,12 @@ class _Conv(Spatial):
         self.dilation_rate = sizes(dilation_rate, self.rank, "dilation_rate")
         self.padding = choice(padding, self.paddings, "padding")
         self.activation = activations.get(activation)
+        if self.data_format == "channels_first" and self.activation in (
+                activations.softmax, activations.log_softmax):
+            raise ValueError(
+                f"activation {activation!r} goes along the last axis, which holds no channels with "
+                "data_format='channels_first': use 'channels_last', or layers of their own, "
+                "Permute and Activation")
         self.use_bias = bool(use_bias)
         self.initializer = initializers.get(initializer)
         self.bias_initializer = initializers.get(bias_initializer)
@@ -293,12 +299,11 @@ class Conv2DTranspose(_FilterConv):
             return
         pair = output_padding if isinstance(output_padding, (tuple, list)) else (
             output_padding, output_padding)
-        if len(pair) != 2 or any(
-                not isinstance(n, int) or not 0 <= n < s
-                for n, s in zip(pair, self.strides, strict=False)):
-            raise ValueError(f"output_padding must be whole numbers from 0 to below the strides "
+        pair = tuple(count(n, "output_padding") for n in pair)
+        if len(pair) != 2 or any(n >= s for n, s in zip(pair, self.strides, strict=True)):
+            raise ValueError(f"output_padding must be one or two integers below the strides "
                              f"{self.strides}, got {output_padding!r}")
-        self.output_padding = tuple(pair)
+        self.output_padding = pair
 
     def build(self, input_shape):
         channels = self.channels_of(input_shape)

@@ -47,8 +47,5 @@ class Dropout(Layer):
             return x
         return ops.dropout(x, self.rate)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
     def get_config(self):
         return super().get_config() | {"rate": self.rate}

@@ -26,7 +26,8 @@ class InputLayer(Layer):
 
     def __init__(self, shape, dtype="float32", name=None) -> None:
         super().__init__(name=name)
-        self.shape = tuple(positive_int(n, "shape") for n in shape)
+        self.shape = tuple(positive_int(n, "each size in shape, which leaves out the batch,")
+                           for n in shape)
         if len(self.shape) > 3:
             raise ValueError(f"shape of one row may have at most 3 axes, got {self.shape}")
         if dtype not in ("float32", "int32"):

@@ -1,6 +1,7 @@
 """Masks of padding."""
 
 from pyggml import ops
+from pyggml._scalars import number
 from pyggml.layers.base import Layer
 
 
@@ -36,7 +37,7 @@ class PaddingMask(Layer):
 
     def __init__(self, value=0, **kwargs):
         super().__init__(**kwargs)
-        self.value = float(value)
+        self.value = number(value, "value")
 
     def call(self, x):
         if len(x.shape) not in (2, 3):

@@ -1,6 +1,7 @@
 """Layers with several inputs."""
 
 from pyggml import ops
+from pyggml._scalars import integer
 from pyggml.layers.base import Layer
 
 
@@ -187,11 +188,9 @@ class Concatenate(_Merge):
 
     def __init__(self, axis=-1, **kwargs) -> None:
         super().__init__(**kwargs)
-        if isinstance(axis, bool) or not isinstance(axis, int):
-            raise TypeError(f"axis must be an integer, got {axis!r}")
-        if axis == 0:
+        self.axis = integer(axis, "axis")
+        if self.axis == 0:
             raise ValueError("axis must not be the batch, got 0")
-        self.axis = axis
 
     def call(self, xs):
         """Return the result for a list of tensors.
@@ -252,8 +251,9 @@ class Dot(_Merge):
     def __init__(self, axes, normalize=False, **kwargs) -> None:
         super().__init__(**kwargs)
         pair = tuple(axes) if isinstance(axes, (tuple, list)) else (axes, axes)
-        if len(pair) != 2 or any(isinstance(a, bool) or not isinstance(a, int) for a in pair):
+        if len(pair) != 2:
             raise TypeError(f"axes must be an integer or two, got {axes!r}")
+        pair = tuple(integer(a, "axes") for a in pair)
         if 0 in pair:
             raise ValueError(f"axes must not be the batch, got {axes!r}")
         self.axes = pair

@@ -3,6 +3,7 @@
 import math
 
 from pyggml import _fused, initializers, ops, regularizers
+from pyggml._scalars import integer, number
 from pyggml.layers.base import Layer
 
 # Added to a variance before it is stored: nothing beside any other, but never 0.
@@ -18,11 +19,10 @@ def _over_last(axes, x):
 
 
 def _epsilon(value):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"epsilon must be a number, got {value!r}")
+    value = number(value, "epsilon")
     if not 0 < value < math.inf:
         raise ValueError(f"epsilon must be positive, got {value}")
-    return float(value)
+    return value
 
 
 class BatchNormalization(Layer):
@@ -38,8 +38,9 @@ class BatchNormalization(Layer):
     momentum : float or None
         How the moving statistics follow. None, the default and the behaviour of the reference:
         training steps leave them alone, and they are computed exactly from data afterwards (by
-        ``fit``, or by ``Trainer.calibrate_bn``). A number in [0, 1], as in Keras (0.99 there):
-        every training step moves them, ``moving * momentum + batch * (1 - momentum)``.
+        ``fit``, or by ``Trainer.calibrate_bn``; ``train_on_batch`` does not). A number in [0, 1],
+        as in Keras (0.99 there): every training step moves them,
+        ``moving * momentum + batch * (1 - momentum)``.
     epsilon : float
         Added to the variance.
     center, scale : bool
@@ -81,12 +82,9 @@ class BatchNormalization(Layer):
                  moving_mean_initializer="zeros", moving_variance_initializer="ones",
                  beta_regularizer=None, gamma_regularizer=None, **kwargs) -> None:
         super().__init__(**kwargs)
-        if isinstance(axis, bool) or not isinstance(axis, int):
-            raise TypeError(f"axis must be an integer, got {axis!r}")
-        self.axis = axis
+        self.axis = integer(axis, "axis")
         if momentum is not None:
-            if isinstance(momentum, bool) or not isinstance(momentum, (int, float)):
-                raise TypeError(f"momentum must be None or a number, got {momentum!r}")
+            momentum = number(momentum, "momentum")
             if not 0 <= momentum <= 1:
                 raise ValueError(f"momentum must be in [0, 1], got {momentum}")
         self.momentum = momentum
@@ -238,11 +236,11 @@ class _RowNormalization(Layer):
     """What normalisation within each row shares: the axes, moved to the end and back."""
 
     def _set_axes(self, axis):
-        axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-        if not axes or any(isinstance(a, bool) or not isinstance(a, int) for a in axes):
+        several = isinstance(axis, (tuple, list))
+        self._axes = tuple(integer(a, "axis") for a in (axis if several else (axis,)))
+        if not self._axes:
             raise TypeError(f"axis must be an integer or several, got {axis!r}")
-        self.axis = axes if isinstance(axis, (tuple, list)) else axis
-        self._axes = axes
+        self.axis = self._axes if several else self._axes[0]
 
     def _resolve(self, shape):
         n = len(shape)
@@ -254,6 +252,14 @@ class _RowNormalization(Layer):
 
     def _weight_shape(self, shape):
         return tuple(shape[a] for a in self._resolve(shape))
+
+    def _check_sizes(self, shape):
+        """Refuse a shape that the weights do not fit: kernels read as many elements of them."""
+        found = self._weight_shape(shape)
+        for variable, _ in self._own:
+            if variable.shape != found:
+                raise ValueError(f"layer {self.name!r} was built for {variable.shape} along axis "
+                                 f"{self.axis}, got shape {tuple(shape)}")
 
     def _over_rows(self, x, function):
         axes = self._resolve(x.shape)
@@ -278,7 +284,7 @@ class _RowNormalization(Layer):
                                axes=tuple(range(len(shape))))
 
     def compute_output_shape(self, input_shape):
-        self._resolve(input_shape)
+        self._check_sizes(input_shape)
         return tuple(input_shape)
 
     def get_config(self):
@@ -335,6 +341,7 @@ class LayerNormalization(_RowNormalization):
             self.beta = self._weight("beta", shape, self.beta_initializer, self.beta_regularizer)
 
     def call(self, x):
+        self._check_sizes(x.shape)
         if _over_last(self._resolve(x.shape), x) and (self.scale or not self.center):
             out = _fused.layer_norm(x, x.graph.weight(self.gamma) if self.scale else None,
                                     x.graph.weight(self.beta) if self.center else None,
@@ -404,6 +411,7 @@ class RMSNormalization(_RowNormalization):
                                   self.scale_initializer, self.scale_regularizer)
 
     def call(self, x):
+        self._check_sizes(x.shape)
         if _over_last(self._resolve(x.shape), x):
             out = _fused.layer_norm(x, x.graph.weight(self.scale), None, self.epsilon, True)
             if out is not None:

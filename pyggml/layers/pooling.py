@@ -1,4 +1,8 @@
-"""Pooling over sequences and images."""
+"""Pooling over sequences and images.
+
+The layers of windows take the same arguments and differ in the number of spatial axes and in what
+becomes of a window; so do the global ones, whose window is everything.
+"""
 
 from pyggml import ops
 from pyggml.layers._spatial import Spatial, choice, padding_of, sizes
@@ -67,25 +71,13 @@ class MaxPooling1D(_MaxPooling):
 
     Parameters
     ----------
-    pool_size : int
-        Size of the window.
-    strides : int, optional
-        By default the pool size.
-    padding : {"valid", "same"}
-        "same" gives ceil(size / stride) outputs. Padded places never win.
-    data_format : {"channels_first", "channels_last"}
-        Default "channels_first" (in Keras: last).
+    pool_size, strides, padding, data_format
+        As for :class:`MaxPooling2D`, with one integer for a size.
     name : str, optional
-
-    Raises
-    ------
-    TypeError, ValueError
-        A size that is not a positive integer, a window that does not fit into the input.
 
     Notes
     -----
-    Input (batch, channels, time). Of equal elements the first gets the gradient. Formula:
-    Keras' documentation.
+    Input (batch, channels, time).
 
     Examples
     --------
@@ -119,8 +111,8 @@ class MaxPooling2D(_MaxPooling):
 
     Notes
     -----
-    Input (batch, channels, height, width). Of equal elements the first gets the gradient.
-    Formula: Keras' documentation.
+    Input (batch, channels, height, width). Of equal elements the first gets the
+    gradient. Formula: Keras' documentation.
 
     Examples
     --------
@@ -135,24 +127,13 @@ class AveragePooling1D(_AveragePooling):
 
     Parameters
     ----------
-    pool_size : int
-        Size of the window.
-    strides : int, optional
-        By default the pool size.
-    padding : {"valid", "same"}
-        "same" gives ceil(size / stride) outputs. Padded places do not count.
-    data_format : {"channels_first", "channels_last"}
-        Default "channels_first" (in Keras: last).
+    pool_size, strides, padding, data_format
+        As for :class:`AveragePooling2D`, with one integer for a size.
     name : str, optional
-
-    Raises
-    ------
-    TypeError, ValueError
-        A size that is not a positive integer, a window that does not fit into the input.
 
     Notes
     -----
-    Input (batch, channels, time). Formula: Keras' documentation.
+    Input (batch, channels, time).
 
     Examples
     --------
@@ -201,16 +182,13 @@ class GlobalMaxPooling1D(_GlobalMaxPooling):
 
     Parameters
     ----------
-    data_format : {"channels_first", "channels_last"}
-        Default "channels_first" (in Keras: last).
-    keepdims : bool
-        Whether the reduced axes stay, with size 1.
+    data_format, keepdims
+        As for :class:`GlobalMaxPooling2D`.
     name : str, optional
 
     Notes
     -----
-    Input (batch, channels, time), output (batch, channels). Of equal elements the first gets the
-    gradient.
+    Input (batch, channels, time), output (batch, channels).
 
     Examples
     --------
@@ -251,16 +229,13 @@ class GlobalAveragePooling1D(_GlobalAveragePooling):
 
     Parameters
     ----------
-    data_format : {"channels_first", "channels_last"}
-        Default "channels_first" (in Keras: last).
-    keepdims : bool
-        Whether the reduced axes stay, with size 1.
+    data_format, keepdims
+        As for :class:`GlobalAveragePooling2D`.
     name : str, optional
 
     Notes
     -----
-    Input (batch, channels, time), output (batch, channels). Formula: Keras'
-    documentation.
+    Input (batch, channels, time), output (batch, channels).
 
     Examples
     --------
@@ -285,8 +260,7 @@ class GlobalAveragePooling2D(_GlobalAveragePooling):
 
     Notes
     -----
-    Input (batch, channels, height, width), output (batch, channels). Formula: Keras'
-    documentation.
+    Input (batch, channels, height, width), output (batch, channels).
 
     Examples
     --------

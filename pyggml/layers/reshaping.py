@@ -3,8 +3,9 @@
 import math
 
 from pyggml import ops
+from pyggml._scalars import integer
 from pyggml.layers._spatial import Spatial, choice, sizes
-from pyggml.layers.base import Layer
+from pyggml.layers.base import Layer, count
 
 
 class Flatten(Layer):
@@ -48,7 +49,7 @@ class Reshape(Layer):
 
     def __init__(self, target_shape, **kwargs) -> None:
         super().__init__(**kwargs)
-        shape = tuple(target_shape)
+        shape = _integers(target_shape, "target_shape")
         sizes([n for n in shape if n != -1], len(shape) - shape.count(-1), "target_shape")
         if shape.count(-1) > 1 or len(shape) > 3:
             raise ValueError("target_shape may have three axes and one size of -1 at most, got "
@@ -90,7 +91,7 @@ class Permute(Layer):
 
     def __init__(self, dims, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.dims = tuple(dims)
+        self.dims = _integers(dims, "dims")
         if not self.dims or sorted(self.dims) != list(range(1, len(self.dims) + 1)):
             raise ValueError("dims must be an order of the axes counted from 1, such as (2, 1), "
                              f"got {dims!r}")
@@ -125,15 +126,19 @@ class ZeroPadding2D(Spatial):
     def __init__(self, padding=(1, 1), data_format=None, **kwargs) -> None:
         super().__init__(data_format, **kwargs)
         outer = _pair(padding)
-        self.padding = tuple(_pair(p) for p in outer)
-        if any(not isinstance(n, int) or n < 0 for p in self.padding for n in p):
-            raise ValueError(f"padding must be made of whole numbers not below 0, got {padding!r}")
+        self.padding = tuple(tuple(count(n, "padding") for n in _pair(p)) for p in outer)
 
     def transform(self, x):
         return ops.pad(x, ((0, 0), (0, 0), *self.padding))
 
     def get_config(self):
         return super().get_config() | {"padding": self.padding}
+
+
+def _integers(value, name):
+    if not hasattr(value, "__iter__") or isinstance(value, str):
+        raise TypeError(f"{name} must be a tuple of integers, got {value!r}")
+    return tuple(integer(n, name) for n in value)
 
 
 def _pair(value):

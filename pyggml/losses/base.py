@@ -3,6 +3,7 @@
 import math
 
 from pyggml import ops
+from pyggml._scalars import number
 
 # Probabilities are kept this far from 0 and 1 before their logarithm is taken, as in Keras.
 EPSILON = 1e-7
@@ -21,6 +22,10 @@ class Loss:
     link : str or None
         The activation that the loss undoes: on an output made by it, it is computed from what
         went into the activation, without rounding in between.
+    joint : bool
+        Whether a label acts on other elements' contributions. Where it does not, labels of
+        weight 0 are set to 0 before anything is computed; where it does, only those that are not
+        finite.
 
     Examples
     --------
@@ -38,6 +43,7 @@ class Loss:
     per_row = False
     labels = "dense"
     link: str | None = None
+    joint = False
 
     def values(self, y_true, y_pred):
         """Return each element's contribution.
@@ -68,14 +74,14 @@ class Loss:
         raise NotImplementedError(f"{type(self).__name__}.values_linked")
 
     def divisor(self, shape):
-        """Return N for values of a shape.
+        """Return N.
 
         Parameters
         ----------
         shape : tuple of int
-            Of the values, batch first.
+            Of the values, batch first; of the predictions where the loss is one of rows.
         """
-        return math.prod(shape[:-1] if self.per_row else shape)
+        return math.prod(shape[:-1] if self.per_row and len(shape) > 1 else shape)
 
     def get_config(self):
         """Return the arguments of the constructor."""
@@ -141,8 +147,8 @@ class FunctionLoss(Loss):
 
 
 def share(value, name):
-    """Return value as a float in [0, 1], or raise ValueError that names it."""
-    value = float(value)
+    """Return value as a float in [0, 1], or raise TypeError or ValueError that names it."""
+    value = number(value, name)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
     return value

@@ -3,6 +3,7 @@
 import math
 
 from pyggml import ops
+from pyggml._scalars import number
 from pyggml.losses.base import EPSILON, Loss, at_least, at_most, share
 
 
@@ -38,7 +39,7 @@ class BinaryCrossentropy(Loss):
         Whether predictions are logits. An output made by the sigmoid activation is computed
         from its logits in any case.
     label_smoothing : float
-        In [0, 1]: labels are moved by this share towards 1/2.
+        In [0, 1): labels are moved by this share towards 1/2.
 
     Notes
     -----
@@ -89,7 +90,7 @@ class BinaryFocalCrossentropy(BinaryCrossentropy):
     apply_class_balancing : bool
         Whether to multiply by ``alpha`` where the label is 1 and by ``1 - alpha`` where it is 0.
     alpha : float
-        In [0, 1].
+        In [0, 1).
     gamma : float
         Not negative; 0 makes it :class:`BinaryCrossentropy`.
     from_logits, label_smoothing
@@ -141,12 +142,16 @@ class CategoricalCrossentropy(Loss):
         Whether predictions are logits. An output made by the softmax activation is computed
         from its logits in any case.
     label_smoothing : float
-        In [0, 1]: this share of the labels is spread evenly over the classes.
+        In [0, 1): this share of the labels is spread evenly over the classes.
 
     Notes
     -----
     Probabilities are divided by their sum and kept within [1e-7, 1 - 1e-7], as in Keras. Label
     rows need not sum to 1.
+
+    A logit of minus infinity masks its class: the loss of other labels and all gradients are
+    finite, that of its own label is infinite. Without kernels (``PYGGML_LOWERING=0``) the loss is
+    NaN there; mask with a large number such as -1e9.
 
     Examples
     --------
@@ -212,7 +217,7 @@ class CategoricalFocalCrossentropy(CategoricalCrossentropy):
     Parameters
     ----------
     alpha : float
-        In [0, 1].
+        In [0, 1).
     gamma : float
         Not negative.
     from_logits, label_smoothing
@@ -271,7 +276,7 @@ class KLDivergence(Loss):
 
 
 def _exponent(value, name):
-    value = float(value)
+    value = number(value, name)
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value}")
     return value

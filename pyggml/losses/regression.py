@@ -3,6 +3,7 @@
 import math
 
 from pyggml import ops
+from pyggml._scalars import number
 from pyggml.losses.base import EPSILON, Loss, at_least
 
 
@@ -58,7 +59,7 @@ class Huber(Loss):
     name = "huber"
 
     def __init__(self, delta=1.0) -> None:
-        self.delta = float(delta)
+        self.delta = number(delta, "delta")
         if not 0 < self.delta < math.inf:
             raise ValueError(f"delta must be positive and finite, got {delta}")
 
@@ -125,6 +126,7 @@ class CosineSimilarity(Loss):
 
     name = "cosine_similarity"
     per_row = True
+    joint = True
 
     def values(self, y_true, y_pred):
         return ops.negative(ops.multiply(_unit(y_true), _unit(y_pred)))

@@ -51,7 +51,7 @@ _classes = {
 }
 
 
-def get(identifier, loss=None, output_shape=None):
+def get(identifier, loss=None, output_shape=None, logits=False):
     """Return a new metric by name, or the object itself.
 
     Parameters
@@ -61,6 +61,8 @@ def get(identifier, loss=None, output_shape=None):
     loss : Loss, optional
     output_shape : tuple of int, optional
         Its last size is looked at.
+    logits : bool
+        Whether the predictions are logits, which a binary accuracy splits at 0, not at 1/2.
 
     Returns
     -------
@@ -83,7 +85,7 @@ def get(identifier, loss=None, output_shape=None):
         if loss is not None and loss.labels == "classes":
             chosen = SparseCategoricalAccuracy
         elif (output_shape or ())[-1:] == (1,) or getattr(loss, "link", None) == "sigmoid":
-            chosen = BinaryAccuracy
+            return BinaryAccuracy(0.0 if logits else 0.5, name=identifier)
         else:
             chosen = CategoricalAccuracy
         return chosen(name=identifier)

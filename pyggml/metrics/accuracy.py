@@ -3,6 +3,7 @@
 import numpy as np
 
 from pyggml._rowwise import argmax_last
+from pyggml._scalars import number
 from pyggml.metrics.base import WeightedMean, match
 
 
@@ -37,7 +38,7 @@ class BinaryAccuracy(WeightedMean):
     name = "binary_accuracy"
 
     def __init__(self, threshold=0.5, name=None) -> None:
-        self.threshold = float(threshold)
+        self.threshold = number(threshold, "threshold")
         super().__init__(name)
 
     def samples(self, y_true, y_pred):
@@ -97,6 +98,8 @@ class SparseCategoricalAccuracy(WeightedMean):
 class SparseTopKCategoricalAccuracy(WeightedMean):
     """Share of rows in which fewer than k classes score above the integer label's.
 
+    Ties are in the label's favour. NaN counts as above, and so does every class above a NaN.
+
     Parameters
     ----------
     k : int
@@ -121,8 +124,12 @@ class SparseTopKCategoricalAccuracy(WeightedMean):
 
     def samples(self, y_true, y_pred):
         labels, y_pred = _match_classes(y_true, y_pred)
+        classes = y_pred.shape[-1]
+        if labels.size and not (labels.min() >= 0 and labels.max() < classes):
+            raise ValueError(f"integer labels must lie in the range [0, {classes}), got "
+                             f"{labels.min()} to {labels.max()}")
         own = np.take_along_axis(y_pred, labels.astype(np.int64)[..., None], axis=-1)
-        return (y_pred > own).sum(axis=-1) < self.k
+        return (~(y_pred <= own)).sum(axis=-1) < self.k
 
     def get_config(self):
         return super().get_config() | {"k": self.k}

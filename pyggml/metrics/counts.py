@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from pyggml._scalars import number
 from pyggml.metrics.base import Metric, match, spread_weights
 
 
@@ -11,7 +12,7 @@ class _Counts(Metric):
     """Weighted counts of true and false positives and of false negatives."""
 
     def __init__(self, threshold=0.5, name=None) -> None:
-        self.threshold = float(threshold)
+        self.threshold = number(threshold, "threshold")
         super().__init__(name)
 
     def reset(self):
@@ -107,7 +108,7 @@ class AUC(Metric):
 
     Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic
     (ROC) curve" (1982). Exact: the scores of an epoch are kept, in single precision 5
-    bytes an element, 13 with weights. NaN where one of the classes is missing.
+    bytes an element, 13 with weights. NaN where one of the classes is missing, or a score is NaN.
 
     Parameters
     ----------
@@ -140,6 +141,8 @@ class AUC(Metric):
         positive, scores = (np.concatenate([part[i] for part in self.seen]) for i in (0, 1))
         weights = np.concatenate([np.ones(len(part[0])) if part[2] is None else part[2]
                                   for part in self.seen])
+        if np.isnan(scores).any():
+            return math.nan
         levels, group = np.unique(scores, return_inverse=True)
         above = np.bincount(group, weights * positive, len(levels))
         others = np.bincount(group, weights * ~positive, len(levels))

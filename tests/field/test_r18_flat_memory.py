@@ -87,7 +87,7 @@ LOOPS = {
     "errors": (1_000, """
         for call in (lambda: trainer.step(x[:9], y[:9]), lambda: trainer.predict(x[:n, :3]),
                      lambda: model.fit(x[:n], y[:n, :1], verbose=0),
-                     lambda: model.evaluate(x[:n], y), lambda: model.predict(x[0]),
+                     lambda: model.evaluate(x[:n], y[:n - 1]), lambda: model.predict(x[0]),
                      lambda: pyggml.Trainer(model, -n), lambda: layers.Dense(n)(model),
                      lambda: model.set_weights([x]), lambda: dense(loss="output", sizes=(4, n)).fit(
                          x, y, verbose=0)):

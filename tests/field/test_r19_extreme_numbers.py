@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pyggml
-from pyggml import _kernels, activations, callbacks, layers, losses
+from pyggml import _kernels, _lowering, activations, callbacks, layers, losses
 
 CE = "sparse_categorical_crossentropy"
 ONE = np.ones((1, 1), np.float32)
@@ -120,7 +120,7 @@ def test_r19a_sparse_probabilities_of_exactly_0_and_1_are_finite(label, form, is
 @pytest.mark.parametrize(("loss", "activation", "one_hot"), SOFTMAX)
 def test_r19b_a_class_masked_by_minus_infinity(loss, activation, one_hot, form, isa):
     y = np.eye(3)[[0]] if one_hot else np.array([0])
-    # Without kernels 0 * -inf is a NaN loss, with its warning: there, mask by a large number.
+    # Without kernels it is a NaN, see below: there, mask by a large number.
     masked = -np.inf if form == "kernels" else -1e9
     model = biased([0, masked, 0], loss, activation)
     value, gradient = loss_and_gradient(model, y)
@@ -143,7 +143,63 @@ def test_r19b_the_masked_class_as_label_is_an_infinite_loss(loss, activation, on
         assert not any(np.isnan(w).any() for w in trainer.get_weights())
 
 
+@pytest.mark.parametrize(("loss", "activation", "one_hot"), SOFTMAX)
+def test_r19b_without_kernels_a_logit_of_minus_infinity_is_a_nan_that_is_seen(
+        loss, activation, one_hot):
+    """Documented: 0 * inf is NaN where ggml's own operations compute the loss."""
+    kept = _lowering.enabled()
+    _lowering.set_enabled(False)
+    try:
+        model = biased([0, -np.inf, 0], loss, activation)
+        y = np.eye(3)[[0]] if one_hot else np.array([0])
+        assert math.isnan(model.evaluate(ONE, y))
+        with pyggml.Trainer(model, 1) as trainer, \
+                pytest.warns(RuntimeWarning, match="the loss is nan at step 1"):
+            assert math.isnan(trainer.step(ONE, y))
+    finally:
+        _lowering.set_enabled(kept)
+
+
+@pytest.mark.parametrize(("loss", "activation", "one_hot"), SOFTMAX)
+def test_r19b_an_infinite_loss_updates_the_weights_and_restore_takes_it_back(
+        loss, activation, one_hot, isa):
+    """Documented: a step whose loss is infinite warns and updates all the same, by the gradient."""
+    y = np.eye(3)[[1]] if one_hot else np.array([1])
+    model = biased([0, -np.inf, 0], loss, activation, pyggml.optimizers.SGD(0.5))
+    with pyggml.Trainer(model, 1) as trainer:
+        before = trainer.snapshot()
+        with pytest.warns(RuntimeWarning, match="the loss is inf at step 1"):
+            assert trainer.step(ONE, y) == math.inf
+        assert (trainer.n_steps, trainer.n_updates) == (1, 1)
+        np.testing.assert_allclose(trainer.get_weights()[1], [-0.25, -np.inf, -0.25], rtol=1e-5)
+        trainer.restore(before)
+        assert [a.tobytes() for a in trainer.get_weights()] == [
+            b.tobytes() for b in before.get_weights()]
+        with pytest.warns(RuntimeWarning, match="the loss is inf at step 2"):  # as if new
+            trainer.step(ONE, y)
+
+
 # ---- c: NaN and infinity in the data -----------------------------------------------------------
+
+# At minus and plus infinity.
+LIMITS = {
+    "elu": (-1, np.inf), "exponential": (0, np.inf), "gelu": (0, np.inf), "gelu_tanh": (0, np.inf),
+    "hard_sigmoid": (0, 1), "hard_swish": (0, np.inf), "leaky_relu": (-np.inf, np.inf),
+    "mish": (0, np.inf), "relu": (0, np.inf), "relu6": (0, 6), "selu": (-1.7580993, np.inf),
+    "sigmoid": (0, 1), "silu": (0, np.inf), "softplus": (0, np.inf), "softsign": (-1, 1),
+    "tanh": (-1, 1),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LIMITS))
+def test_r19_activations_have_their_limits_at_infinity(name, form, isa):
+    """Without kernels an infinity may become a NaN, never another number."""
+    model = pyggml.Sequential([pyggml.Input((1,)), layers.Activation(name)])
+    found = model.predict(np.array([[-np.inf], [np.inf]])).ravel()
+    for value, limit in zip(found, LIMITS[name], strict=True):
+        if form == "composed" and math.isnan(value):
+            continue
+        assert value == pytest.approx(limit, rel=1e-6)
 
 def unseen(model, x, y):
     """Whether a NaN in the data leaves the loss of a step, or of an evaluation, finite."""
@@ -295,6 +351,27 @@ def test_r19c_fit_warns_shows_nan_and_terminate_on_nan_stops(x, y, form):
                             callbacks=[stop, Counts()]).history
     assert stop.stopped and seen == [0, 1, 2] and len(history["loss"]) == 1
     assert not np.isfinite(history["loss"]).any()
+
+
+def test_r19c_the_best_weights_come_back_after_terminate_on_nan(form):
+    model = pyggml.Sequential([pyggml.Input((1,)), layers.Dense(1)])
+    model.compile("adam", "mse")
+    best = []
+
+    class Breaks(callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            best.append([w.copy() for w in self.model.get_weights()])
+            if epoch == 1:
+                xs[3] = np.nan
+
+    xs, ys = np.ones((12, 1)), np.zeros(12)
+    stop = callbacks.TerminateOnNaN()
+    with pytest.warns(RuntimeWarning, match="is (nan|NaN)"):
+        history = model.fit(xs, ys, batch_size=2, epochs=5, verbose=0, shuffle=False, callbacks=[
+            Breaks(), stop, callbacks.EarlyStopping("loss", restore_best_weights=True)]).history
+    assert stop.stopped and len(history["loss"]) == 3 and math.isnan(history["loss"][-1])
+    assert all(a.tobytes() == b.tobytes()
+               for a, b in zip(model.get_weights(), best[1], strict=True))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "rmsprop", "adagrad", "lion",

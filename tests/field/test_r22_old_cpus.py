@@ -5,6 +5,7 @@ needs more (AVX2, FMA, F16C, BMI2), so with it ``import pyggml`` on an older CPU
 ``ImportError`` that names what is missing.
 """
 
+import io
 import json
 import os
 import re
@@ -126,6 +127,9 @@ def test_r22a_a_cpu_without_avx512_uses_avx2():
 
 # ---- b: a build from the source archive --------------------------------------------------------
 
+OFFLINE = ["unshare", "--map-root-user", "--net"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a source repository")
 @pytest.mark.skipif(sys.platform == "linux" and shutil.which("patchelf") is None,
@@ -134,7 +138,7 @@ def test_r22b_a_build_from_the_source_archive_in_a_path_with_a_space(tmp_path):
     """Without network, and without instructions that only this machine may have."""
     folder = tmp_path / "with a space"
     folder.mkdir()
-    offline = ["unshare", "--map-root-user", "--net"]
+    offline = OFFLINE
     if shutil.which("unshare") is None or subprocess.run([*offline, "true"], check=False,
                                                          capture_output=True).returncode:
         offline = []
@@ -171,3 +175,36 @@ def test_r22b_a_build_from_the_source_archive_in_a_path_with_a_space(tmp_path):
         import pyggml
         assert pyggml.__file__.startswith({str(installed)!r}), pyggml.__file__
     """ + "\n" + textwrap.indent(RUN, "        ")))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a source repository")
+@pytest.mark.skipif(shutil.which("meson") is None or shutil.which("ninja") is None,
+                    reason="needs meson and ninja")
+@pytest.mark.parametrize(("options", "hidden", "says"), [
+    (["-Dggml=wheel"], ["libggml"], "-Dggml=wheel: libggml-python in "),
+    (["-Dggml=system"], [], "-Dggml=system: no installed ggml found. Put the folder of its "
+                            "ggml.pc into PKG_CONFIG_PATH"),
+    (["-Dggml=auto"], ["libggml"], "tools/unpack_ggml.py fills subprojects/ggml; or install "
+                                   "libggml-python for -Dggml=wheel"),
+    (["-Dblas=scipy-openblas"], ["scipy_openblas32"], "-Dblas=scipy-openblas: scipy-openblas32"),
+], ids=["wheel", "system", "auto", "blas"])
+def test_r22b_a_build_without_network_names_what_is_missing(options, hidden, says, tmp_path):
+    if shutil.which("unshare") is None or subprocess.run([*OFFLINE, "true"], check=False,
+                                                         capture_output=True).returncode:
+        pytest.skip("cannot switch the network off")
+    source = tmp_path / "with a space"
+    source.mkdir()
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(source, filter="data")
+    for name in hidden:  # a package of that name, found first, with nothing in it
+        (tmp_path / "hides" / name).mkdir(parents=True)
+        (tmp_path / "hides" / name / "__init__.py").touch()
+    nothing = {"PKG_CONFIG_PATH": "", "CMAKE_PREFIX_PATH": ""}
+    done = subprocess.run(
+        [*OFFLINE, "meson", "setup", str(tmp_path / "build here"), *options], cwd=source, text=True,
+        env=os.environ | nothing | {"PYTHONPATH": str(tmp_path / "hides")}, check=False,
+        capture_output=True, timeout=300)
+    assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
+    assert says in done.stdout.replace("\n", " ")

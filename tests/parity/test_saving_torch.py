@@ -113,3 +113,25 @@ def test_a_gru_that_resets_before_the_product_is_refused():
     with pytest.raises(ValueError, match="reset_after=True"):
         pyggml.load_torch_state_dict(
             model, {k: v.numpy() for k, v in module.state_dict().items()})
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"bias": False}, {"kdim": 5, "vdim": 7}], ids=str)
+def test_attention_equals_pytorchs(options):
+    torch.manual_seed(3)
+    module = nn.MultiheadAttention(12, 3, batch_first=True, **options).eval()
+    _randomise(module)
+    sizes = 12, options.get("kdim", 12), options.get("vdim", 12)
+    query, key, value = (pyggml.Input((n, size)) for n, size in zip((4, 6, 6), sizes, strict=True))
+    layer = layers.MultiHeadAttention(3, 4, use_bias=options.get("bias", True), output_shape=12)
+    model = pyggml.Model([query, key, value], layer(query, value, key))
+    state = {f"attention.{k}": v.numpy() for k, v in module.state_dict().items()}
+    pyggml.load_torch_state_dict(model, state)
+    rng = np.random.default_rng(4)
+    arrays = [rng.normal(size=(5, n, size)).astype(np.float32)
+              for n, size in zip((4, 6, 6), sizes, strict=True)]
+    with torch.no_grad():
+        wanted = module(*map(torch.from_numpy, arrays))[0].numpy()
+    np.testing.assert_allclose(model.predict(arrays), wanted, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="'q_proj_weight' is needed"):
+        pyggml.load_torch_state_dict(model, {"linear.weight": np.ones((12, 12))})

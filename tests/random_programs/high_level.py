@@ -1,13 +1,13 @@
 """What programs do with models, trainers and snapshots."""
 
-from . import networks
+from . import functional, networks
 
 
 def make_model(s):
     if s.chance(0.65):
         name = s.make("model", networks.sequential(s))
     else:
-        define, call = networks.functional(s)
+        define, call = functional.functional(s)
         s.do(define)
         name = s.make("model", call)
     if name and s.chance(0.95):
@@ -92,34 +92,7 @@ def use_model(s):
         x = s.array((rows, s.size()))
     batch = s.or_junk(s.size(17))
 
-    def fit():
-        extra = f"verbose=0, batch_size={batch}, epochs={s.pick(0, 1, 2)}"
-        if s.chance(0.2):
-            extra += f", validation_split={s.or_junk(s.pick(0.2, 0.5))}"
-        if s.chance(0.1):
-            extra += f", validation_data=({_data(s, model, s.size(), 0)})"
-        if s.chance(0.3):
-            when = s.pick("train_begin", "epoch_end", "batch_end", "train_end")
-            extra += f", callbacks=[Meddler({when!r}, {s.meddling()!r})]"
-        elif s.chance(0.2):
-            extra += f", callbacks=[{s.pick(*_CALLBACKS)}]"
-        return f"{name}.fit({_data(s, model, rows)}, {extra})"
-
-    def generator():
-        k = s.size(4)
-        batches = "; ".join(["pass"])
-        source = s.new("source")
-        body = [f"def {source}():", f"    {batches}"]
-        for _ in range(k):
-            body.append(f"    yield {_data(s, model, s.pick(rows, rows, rows, s.size()), 0)}")
-        if s.chance(0.2):
-            body.append(f"    {s.meddling()}")
-        s.do("\n".join(body))
-        return (f"{name}.fit_generator({source}, batch_size={rows}, verbose=0, "
-                f"epochs={s.pick(1, 2)}, steps_per_epoch={s.pick('None', k, k + 2)})")
-
     statement = s.pick(
-        fit, fit, fit, generator,
         lambda: f"{name}.evaluate({_data(s, model, rows)}, batch_size={batch}, verbose=0)",
         lambda: f"{name}.predict({x}, batch_size={batch})",
         lambda: f"deterministic({name}, {x})",
@@ -138,14 +111,6 @@ def use_model(s):
         lambda: f"{name}.save(path('model'), quantize={s.pick('None', repr('q8_0'))})",
     )()
     s.do(statement)
-
-
-_CALLBACKS = (
-    "callbacks.EarlyStopping('loss', patience=0, restore_best_weights=True)",
-    "callbacks.ReduceLROnPlateau('loss', patience=0)", "callbacks.TerminateOnNaN()",
-    "schedules.StepDecay(1)", "schedules.OneCycle(0.1, total_steps=3)",
-    "schedules.LearningRateScheduler(lambda e: 0.1 / (e + 1))",
-    "schedules.LearningRateScheduler(lambda e: 'x')")
 
 
 def copy_model(s):
@@ -341,7 +306,7 @@ def in_threads(s):
     s.do(f"at_once({', '.join(map(repr, found))})")
 
 
+EVERYWHERE = ((2, free), (2, drop), (2, process), (2, junk_call))
 ACTIONS = (
     (4, make_model), (1, compile_model), (7, use_model), (1, copy_model), (4, make_trainer),
-    (16, use_trainer), (2, copy_of_trainer), (3, use_snapshot), (2, free), (2, drop), (2, process),
-    (2, junk_call), (1, junk_layer), (2, in_threads))
+    (12, use_trainer), (2, copy_of_trainer), (3, use_snapshot), (1, junk_layer), (2, in_threads))

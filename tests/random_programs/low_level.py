@@ -1,5 +1,7 @@
 """What programs do with pyggml.opt and pyggml.ops."""
 
+import math
+
 UNARY = ("absolute", "cos", "exp", "log", "log_softmax", "max_last", "negative", "relu",
          "rms_normalize", "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "sqrt",
          "square", "step", "tanh", "mask_future", "expm1", "mean", "sum")
@@ -37,7 +39,10 @@ def make_graph(s):
             return
     else:
         out = tensors[-1]
-    make_context(s, x, out, batch)
+    if s.chance(0.3):
+        fit_graph(s, x, out, batch)
+    else:
+        make_context(s, x, out, batch)
 
 
 def variable(s, shape):
@@ -131,9 +136,13 @@ def _pair(s):
     return s.or_junk((s.size(3), s.size(3)), 0.03)
 
 
-def make_context(s, x, out, batch):
-    loss = s.or_junk(repr(s.pick("mean", "sum", "mse", "weighted_mse", "mae", "huber",
+def _loss(s):
+    return s.or_junk(repr(s.pick("mean", "sum", "mse", "weighted_mse", "mae", "huber",
                                  "cross_entropy", "binary_cross_entropy")), 0.03)
+
+
+def make_context(s, x, out, batch):
+    loss = _loss(s)
     outputs = out if s.chance(0.85) else f"[{out}, {out}]"
     extra = f"optimizer={s.or_junk(repr(s.pick('adamw', 'sgd')), 0.02)}"
     if s.chance(0.3):
@@ -170,17 +179,41 @@ def use_context(s):
         f"[{name}.grad_acc(v) for v in {name}.variables]", f"{name}.ncorrect",
         f"{name}.set_lr({s.or_junk('0.1', 0.5)})", f"{name}.loss_i({s.or_junk(0, 0.4)})",
         f"{name}.outputs_i({s.or_junk(0, 0.4)})", f"{name}.labels", f"{name}.inputs",
-        f"opt.epoch({name}, {data}, opt.Result(), opt.Result())", f"{name}.optimizer_type"))
+        f"opt.epoch({name}, {data}, opt.Result(), opt.Result())", f"{name}.optimizer_type",
+        f"slope_of_graph({name}, {x}, {y})", f"slope_of_graph({name}, {x}, {y})"))
+
+
+def fit_graph(s, x, out, batch):
+    """The loops over data sets and generators, which take a graph of their own."""
+    inputs, outputs = s.value(x).shape, s.value(out).shape
+    head = f"{x}, {s.pick(out, out, f'[{out}]')}"
+    options = f"{_loss(s)}, nepoch={s.or_junk(s.size(3), 0.1)}, silent=True"
+    if s.chance(0.3):
+        options += f", nbatch_logical={s.or_junk(batch * s.pick(1, 2), 0.2)}"
+    if s.chance(0.3):
+        options += ", params={'learning_rate': 0.1}"
+    if s.chance(0.4):
+        s.do(f"opt.fit_opt_gen({head}, [({s.array(inputs)}, {s.array(outputs)})] * {s.size(4)}, "
+             f"{options}, steps_per_epoch={s.or_junk(s.size(3), 0.2)})")
+        return
+    rows, shard = batch * s.size(5), s.pick(1, 1, batch)
+    data = s.make("dataset", f"opt.Dataset({_width(inputs)}, {_width(outputs)}, {rows}, {shard})")
+    s.do(f"{data}.data[...] = arr({s.seed()}, {data}.data.shape)")
+    s.do(f"opt.{s.pick('fit', 'fit_opt', 'fit_opt_multi')}({head}, {data}, {options}, "
+         f"val_split={s.or_junk(s.pick(0.0, 0.5), 0.2)})")
+
+
+def _width(shape):
+    return max(1, math.prod(shape[1:]))
 
 
 def make_dataset(s):
     context = s.any("context")
     about = s.about[context] if context else {"x": (3, 4), "y": (3, 2), "batch": 3}
-    width = lambda shape: max(1, int(__import__("math").prod(shape[1:])))  # noqa: E731
     shard = s.pick(1, 1, 2, 3)
     rows = about["batch"] * shard * s.size(4)
-    s.make("dataset", f"opt.Dataset({s.or_junk(width(about['x']))}, "
-                      f"{s.or_junk(width(about['y']))}, {s.or_junk(rows)}, "
+    s.make("dataset", f"opt.Dataset({s.or_junk(_width(about['x']))}, "
+                      f"{s.or_junk(_width(about['y']))}, {s.or_junk(rows)}, "
                       f"{s.or_junk(shard)}, {s.pick(0, 0, 1)})")
 
 
@@ -208,5 +241,5 @@ def use_variable(s):
         f"pyggml.Variable({s.or_junk(shape, 0.5)}, axes={s.or_junk('None', 0.3)})"))
 
 
-ACTIONS = ((5, make_graph), (8, use_context), (2, make_dataset), (3, use_dataset),
-           (1, use_variable))
+ACTIONS = ((5, make_graph), (9, use_context), (2, make_dataset),
+           (3, use_dataset), (1, use_variable))

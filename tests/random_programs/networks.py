@@ -22,7 +22,9 @@ OPTIMIZERS = ("'adam'", "'adamw'", "'sgd'", "'rmsprop'", "'adagrad'", "'lion'",
               "optimizers.SGD(0.5, clipvalue=0.1)", "optimizers.Adam(global_clipnorm=0.5)",
               "optimizers.Adam(schedules.CosineDecay(t_max=5, initial_learning_rate=0.1))",
               "optimizers.SGD(0.0)")
-METRICS = ("None", "None", "['accuracy']", "['mse', 'mae']", "['r2']", "['cosine']")
+METRICS = ("None", "None", "['accuracy']", "['mse', 'mae']", "['r2']", "['cosine']",
+           "['precision', 'recall', 'f1']", "['auc']", "['rmse', 'acc']",
+           "[lambda y, p: np.mean((y - p) ** 2, axis=-1)]", "[metrics.TopKCategoricalAccuracy(2)]")
 
 
 def vector(s):
@@ -108,34 +110,9 @@ def sequential(s):
     return f"pyggml.Sequential([{', '.join(stack)}])"
 
 
-def functional(s):
-    """Statements that define a function, and the call that makes the model."""
-    name = s.new("build")
-    width = s.size(9)
-    body = [f"def {name}():", f"    a = pyggml.Input(({width},))",
-            f"    b = pyggml.Input(({width if s.chance(0.8) else s.size()},))",
-            f"    shared = layers.Dense({width}, {s.pick(*ACTIVATIONS)})"]
-    merge = s.pick("Add", "Subtract", "Multiply", "Average", "Maximum", "Concatenate")
-    body.append(f"    h = shared({s.pick('a', 'shared(a)', 'b')})")
-    body.append(f"    m = layers.{merge}()([h, {s.pick('b', 'shared(b)', 'a', 'h')}])")
-    if s.chance(0.3):
-        body.append("    m = layers.Reshape((1, -1))(m)")
-        body.append(f"    m = layers.MultiHeadAttention({s.size(3)}, {s.size(4)})(m, m)")
-        body.append("    m = layers.Flatten()(m)")
-    if s.chance(0.3):
-        inner = f"pyggml.Sequential([layers.Dense({s.size(5)}, 'tanh'), layers.Dropout(0.2)])"
-        body.append(f"    m = {inner}(m)")
-    first = f"layers.Dense({s.size(5)}, {s.pick('None', *ACTIVATIONS[:5])}, name='p')(m)"
-    inputs = s.pick("[a, b]", "[a, b]", "{'a': a, 'b': b}", "a")
-    outputs = s.pick(first, first, f"{{'p': {first}, 'q': layers.Dense(1, name='q')(m)}}",
-                     f"[{first}, m]", "m", "a")
-    body.append(f"    return pyggml.Model({inputs}, {outputs})")
-    return "\n".join(body), f"{name}()"
-
-
 def compile_arguments(s, outputs):
     """Arguments of compile for so many outputs."""
-    loss = s.pick(*LOSSES)
+    loss = s.pick(*LOSSES) if s.chance(0.6) else s.pick(*LOSSES[:4])
     if outputs > 1 and s.chance(0.6):
         loss = f"[{', '.join(s.pick(*LOSSES) for _ in range(outputs))}]"
     text = f"{s.or_junk(s.pick(*OPTIMIZERS), 0.02)}, {s.or_junk(loss, 0.02)}"

@@ -3,6 +3,7 @@
 import copy  # noqa: F401
 import faulthandler
 import gc  # noqa: F401
+import itertools  # noqa: F401
 import os
 import pickle
 import tempfile
@@ -15,6 +16,8 @@ import pyggml
 from pyggml import (  # noqa: F401
     callbacks,
     checkpoints,
+    data,
+    hpc,
     initializers,
     layers,
     losses,
@@ -96,6 +99,42 @@ def arr(seed, shape, dtype="float32", layout="c", low=None, high=None):
     return value
 
 
+class Scale(layers.Layer):
+    """A layer of the user's, with a weight of its own."""
+
+    def build(self, input_shape):
+        self.factor = self.add_weight("factor", (input_shape[-1],), "ones", regularizer="l2")
+
+    def call(self, x, training=False):
+        return ops.multiply(x, self.factor)
+
+
+class Batches:
+    """A sequence of batches with a hook at the end of each epoch and a place that is kept."""
+
+    def __init__(self, batches, hook=None):
+        self.batches = batches
+        self.hook = hook
+        self.epochs = 0
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, i):
+        return self.batches[i]
+
+    def on_epoch_end(self):
+        self.epochs += 1
+        if self.hook is not None:
+            exec(self.hook, globals())
+
+    def get_state(self):
+        return {"epochs": self.epochs}
+
+    def set_state(self, state):
+        self.epochs = state["epochs"]
+
+
 class Evil:
     """Something like an array that does other things while it is converted."""
 
@@ -130,6 +169,18 @@ class Meddler(callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self._do("batch_end")
 
+    def on_train_batch_begin(self, batch, logs=None):
+        self._do("batch_begin")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._do("epoch_begin")
+
+    def on_test_begin(self, logs=None):
+        self._do("test_begin")
+
+    def on_predict_batch_end(self, batch, logs=None):
+        self._do("predict")
+
     def on_train_end(self, logs=None):
         self._do("train_end")
 
@@ -140,6 +191,9 @@ def same(a, b):
 
 def refused_unchanged(trainer, code):
     """Run code; if it was refused before it began, the trainer is as it was."""
+    if "Evil(" in code:  # what it does to the trainer is done
+        attempt(code)
+        return
     try:
         before = trainer.get_weights(), trainer.n_steps, trainer.n_updates
     except RuntimeError:  # it was freed
@@ -155,6 +209,36 @@ def refused_unchanged(trainer, code):
         assert after[1:] == before[1:], (before[1:], after[1:])
         assert same(before[0], after[0]), "weights were changed by a call that was refused"
         raise
+
+
+def nothing_moves(model, code):
+    """Run code that only looks; weights stay, bit for bit."""
+    before = model.get_weights()
+    try:
+        exec(code, globals())
+    finally:
+        assert same(before, model.get_weights()), "weights were moved by looking"
+
+
+def frozen_stay(model, code):
+    """Run code that trains; what is frozen, or the model where it was refused, stays."""
+    frozen = [v for v in model.weight_names if v not in model.trainable_weights
+              and "moving" not in v.name]
+    kept = [v.numpy() for v in frozen]
+    before = model.get_weights()
+    try:
+        exec(code, globals())
+    except (ValueError, TypeError):
+        # What callbacks and metrics of the program raise comes after steps.
+        made = []
+        if model.compiled is not None and model.compiled.criterion is not None:
+            made = model.compiled.make_metrics()
+        if "callbacks" not in code and not any(
+                isinstance(metric, metrics.FunctionMetric) for _, _, metric in made):
+            assert same(before, model.get_weights()), "a call that was refused moved weights"
+        raise
+    finally:
+        assert same(kept, [v.numpy() for v in frozen]), "frozen weights were moved"
 
 
 def deterministic(thing, x):

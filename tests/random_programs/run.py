@@ -16,15 +16,26 @@ ADDRESS_SPACE = 12 << 30
 
 def play(rng, statements=30, log=None):
     """Draw and run one program in this process; returns the Session."""
-    from . import high_level, low_level
+    from . import comparisons, high_level, low_level, training
     from .session import Session
 
     session = Session(rng, log)
-    low = session.chance(0.3)
-    actions = low_level.ACTIONS + high_level.ACTIONS[-5:-3] if low else high_level.ACTIONS
+    low = session.chance(0.25)
+    actions = (low_level.ACTIONS + high_level.EVERYWHERE if low else
+               high_level.ACTIONS + high_level.EVERYWHERE + training.ACTIONS + comparisons.ACTIONS)
     weighted = [action for weight, action in actions for _ in range(weight)]
-    for _ in range(statements):
+    # Something to work with; what finds nothing to do is no statement.
+    first = [low_level.make_graph] if low else [high_level.make_model, high_level.make_model,
+                                                high_level.make_trainer]
+    for action in first:
+        action(session)
+    count = 0
+    for _ in range(20 * statements):
+        before = len(session.lines)
         session.pick(*weighted)(session)
+        count += len(session.lines) > before
+        if count == statements:
+            break
     session.end()
     return session
 
@@ -49,7 +60,7 @@ def _child(first, count, statements, log):
                 file.write(repr(code) + "\n")
                 file.flush()
 
-            print(seed, flush=True)
+            note(seed)
             faulthandler.dump_traceback_later(SECONDS, exit=True)
             try:
                 play(random.Random(seed), statements, note)
@@ -93,7 +104,7 @@ def run(first, count, statements=30, env=None, prefix=()):
                    "--first", str(first), "--count", str(count), "--statements", str(statements)]
         done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True,
                               check=False, errors="replace",
-                              env=os.environ | (env or {}))
+                              env=os.environ | {"GGML_NO_BACKTRACE": "1"} | (env or {}))
         said = done.stdout.split()
         if done.returncode == 0 and said[-1:] == ["done"]:
             return
@@ -103,7 +114,8 @@ def run(first, count, statements=30, env=None, prefix=()):
 
             lines = [ast.literal_eval(line)
                      for line in log.read_text(encoding="utf-8").splitlines()]
-        seed = int(said[-1]) if said and said[-1].isdigit() else first
+        # Standard output may hold anything that the program, or a debugger at its end, printed.
+        seed, *lines = lines or [first]
         raise Failure(seed, lines, done.returncode, done.stderr)
 
 

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from . import prelude
+from . import oracles, prelude
+
+vars(prelude).update({name: value for name, value in vars(oracles).items()
+                      if not name.startswith("__") and name not in vars(prelude)})
 
 DTYPES = ("float32", "float32", "float32", "float64", "float16", "int8", "int16", "int32", "int64",
           "uint8", "uint16", "uint64", "bool", "longdouble", "complex64", "object", "U3",
@@ -131,6 +134,14 @@ class Session:
     def value(self, name):
         return self.space[name]
 
+    def value_of(self, expression, otherwise):
+        """A small positive integer that an expression stands for, or another."""
+        try:
+            value = int(eval(expression, dict(self.space)))
+        except Exception:
+            return otherwise
+        return value if 0 < value < 100 else otherwise
+
     # -- running -------------------------------------------------------------------------
 
     def do(self, code):
@@ -151,5 +162,7 @@ class Session:
 
 def script(lines):
     """A program as a script that runs by itself."""
-    head = Path(prelude.__file__).read_text(encoding="utf-8")
+    head = "\n\n".join(Path(module.__file__).read_text(encoding="utf-8")
+                       for module in (prelude, oracles))
+    head = head.replace("from .prelude import", "from __main__ import")
     return head + "\n\n# The program.\n" + "".join(f"attempt({line!r})\n" for line in lines)
