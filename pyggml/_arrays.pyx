@@ -48,7 +48,8 @@ def as_array(value, str name):
     ValueError
         A masked array with masked elements, whose mask would be forgotten.
     """
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    # numpy.ma is imported when it is first asked for: only for subclasses of arrays.
+    if isinstance(value, np.ndarray) and type(value) is not np.ndarray and np.ma.is_masked(value):
         raise ValueError(f"{name} is a masked array with {np.ma.count_masked(value)} masked "
                          "elements; fill them, and give sample_weight 0 to rows not to count")
     try:

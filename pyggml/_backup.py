@@ -28,6 +28,7 @@ class Backup(Callback):
     """
 
     comes_last = True
+    _knows_epochs = True
     reads_model = False  # what it saves is trained on
 
     def __init__(self, path, save_freq="epoch", keep=1, delete=True, handler=None):

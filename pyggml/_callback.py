@@ -336,7 +336,7 @@ class CallbackList:
         epochs : Epochs
         """
         for callback in self.callbacks:
-            if hasattr(callback, "_epochs"):
+            if hasattr(callback, "_knows_epochs"):
                 callback._epochs = epochs
 
     def patience(self):

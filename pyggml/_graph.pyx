@@ -18,7 +18,7 @@ from pyggml._lowering cimport Carriers
 from pyggml._runtime cimport Context, allocate_context
 from pyggml._variable cimport Variable
 
-from pyggml._integers import integer, integers
+from pyggml._scalars import integer, integers
 from pyggml._lowering import enabled
 
 _ops_math = None

@@ -82,6 +82,8 @@ cdef extern from "activations.h" nogil:
         PG_ACT_SOFTSIGN
         PG_ACT_MISH
         PG_ACT_EXPONENTIAL
+        PG_ACT_AT_LEAST
+        PG_ACT_AT_MOST
     int pg_act_from_y(int act)
     void pg_act_forward(int act, float param, pg_int n, const float *x, float *y)
     void pg_act_backward(int act, float param, pg_int n, const float *dy, const float *x,

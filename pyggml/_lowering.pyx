@@ -113,6 +113,8 @@ ACTIVATIONS = {
     "softsign": <int>_kernels.PG_ACT_SOFTSIGN,
     "mish": <int>_kernels.PG_ACT_MISH,
     "exponential": <int>_kernels.PG_ACT_EXPONENTIAL,
+    "at_least": <int>_kernels.PG_ACT_AT_LEAST,
+    "at_most": <int>_kernels.PG_ACT_AT_MOST,
 }
 STEPS = {
     "sgd": <int>_kernels.PG_STEP_SGD,

@@ -12,7 +12,7 @@ from pyggml._graph cimport Tensor, _contiguous, _real, check_size
 from pyggml._variable cimport Variable
 
 from pyggml._graph import _axis, reshape, transpose
-from pyggml._integers import integers
+from pyggml._scalars import integers
 
 
 # ---- arithmetic with broadcasting ---------------------------------------------------------

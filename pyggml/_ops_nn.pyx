@@ -17,7 +17,7 @@ from pyggml._graph cimport Tensor, _contiguous, _real, _same
 
 from pyggml import _fused
 from pyggml._graph import reshape, transpose
-from pyggml._integers import integers
+from pyggml._scalars import integers
 from pyggml._ops_math import add, affine, multiply
 from pyggml._ops_parts import constant, pad
 

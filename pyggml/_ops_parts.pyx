@@ -14,7 +14,7 @@ from pyggml._ops_math cimport _repeat
 
 from pyggml import _fused
 from pyggml._graph import _axis, reshape, transpose
-from pyggml._integers import integer, integers
+from pyggml._scalars import integer, integers
 
 # ACC, SET and the backward pass of VIEW keep offsets and strides in bytes in 32 bits; SET
 # asserts that an offset is below 2^30.

@@ -12,7 +12,7 @@ from pyggml cimport _ggml
 from pyggml._memory cimport require
 from pyggml._opt_core cimport OptCore
 
-from pyggml._integers import integer
+from pyggml._scalars import integer
 from pyggml.layers.base import count, positive_int
 
 cnp.import_array()

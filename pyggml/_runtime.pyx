@@ -15,7 +15,6 @@ cimport cython
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
 
 from pyggml cimport _ggml
 from pyggml._locks cimport Lock

@@ -1,9 +1,9 @@
 # cython: language_level=3
 """The trainer: weights, moments, learning rate and graphs that live as long as your loop."""
 
-import copy
 import math
 import warnings
+from copy import deepcopy
 
 import numpy as np
 
@@ -362,7 +362,7 @@ cdef class Trainer(Engine):
                     len(other.program.variables) != len(self.program.variables)):
                 raise RuntimeError("the model was changed after this trainer was made of it")
             if self.made_with is not None and self.made_with is not self.compiled.compiled:
-                other.compiled = copy.deepcopy(self.made_with)
+                other.compiled = deepcopy(self.made_with)
             for v, w in zip(self.program.variables, other.program.variables):
                 w.assign(self.bindings.get(v, v).numpy(copy=False))
         return other

@@ -10,7 +10,7 @@ from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES
 from pyggml cimport _ggml
 from pyggml._runtime cimport allocate_bytes
 
-from pyggml._integers import integers
+from pyggml._scalars import integers
 
 cdef Py_ssize_t _itemsize = sizeof(float)
 cdef const char * _format = "f"

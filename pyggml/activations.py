@@ -92,7 +92,8 @@ def relu6(x):
     >>> ops.evaluate(activations.relu6, [[8.0]]).tolist()
     [[6.0]]
     """
-    return ops.clip(x, 0.0, 6.0)
+    below = ops.step(ops.subtract(6.0, x))  # not at 6, where the derivative is 0
+    return ops.add(ops.multiply(ops.relu(x), below), ops.affine(below, -6.0, 6.0))
 
 
 @_kernel("leaky_relu", ("negative_slope", 0.2))

@@ -4,8 +4,11 @@ Shapes are row-major with the batch first, and operands are broadcast as in NumP
 operation has a gradient unless its description says otherwise.
 """
 
+import math
+
 import numpy as np
 
+from pyggml._fused import fused_activation
 from pyggml._graph import Tensor, reshape, transpose
 from pyggml._ops_math import (
     add,
@@ -78,7 +81,9 @@ __all__ = [
 
 
 def maximum(x, y):
-    """Return the larger of two, element by element; where they are equal y gets the gradient.
+    """Return the larger of two, element by element.
+
+    Where they are equal y gets the gradient; of a tensor and a number, the tensor.
 
     Parameters
     ----------
@@ -99,11 +104,16 @@ def maximum(x, y):
     >>> ops.evaluate(ops.maximum, [[1.0, 2.0]], [[3.0, 1.0]]).tolist()
     [[3.0, 2.0]]
     """
-    return add(relu(subtract(x, y)), y)
+    for tensor, number in ((x, y), (y, x)):
+        if isinstance(number, (int, float)):
+            return _bounded(tensor, "at_least", number)
+    return _picked(*(_bounded(t, "at_least", -_LARGEST, False) for t in (x, y)), subtract(x, y))
 
 
 def minimum(x, y):
-    """Return the smaller of two, element by element; where they are equal y gets the gradient.
+    """Return the smaller of two, element by element.
+
+    Where they are equal y gets the gradient; of a tensor and a number, the tensor.
 
     Parameters
     ----------
@@ -124,7 +134,33 @@ def minimum(x, y):
     >>> ops.evaluate(ops.minimum, [[1.0, 2.0]], [[3.0, 1.0]]).tolist()
     [[1.0, 1.0]]
     """
-    return subtract(y, relu(subtract(y, x)))
+    for tensor, number in ((x, y), (y, x)):
+        if isinstance(number, (int, float)):
+            return _bounded(tensor, "at_most", number)
+    return _picked(*(_bounded(t, "at_most", _LARGEST, False) for t in (x, y)), subtract(y, x))
+
+
+# Not y + relu(x - y), which rounds where x and y differ much in size.
+
+_LARGEST = 3.4028234e38
+
+
+def _picked(x, y, positive):
+    """x where a tensor is positive, else y."""
+    first = step(positive)
+    return add(multiply(x, first), multiply(y, affine(first, -1.0, 1.0)))
+
+
+def _bounded(x, bound, limit, composed=True):
+    """x limited on one side; x itself if there is no kernel and it is not to be composed."""
+    if isinstance(x, Tensor):
+        fused = fused_activation(x, bound, limit)
+        if fused is not None:
+            return fused
+    if not composed or math.isinf(limit):
+        return x
+    beyond = step(subtract(limit, x) if bound == "at_least" else subtract(x, limit))
+    return add(multiply(x, affine(beyond, -1.0, 1.0)), affine(beyond, limit))
 
 
 def clip(x, low, high):
@@ -152,7 +188,7 @@ def clip(x, low, high):
     """
     if not low <= high:
         raise ValueError(f"low must not be above high, got {low} and {high}")
-    return subtract(high, relu(subtract(high - low, relu(subtract(x, low)))))
+    return _bounded(_bounded(x, "at_least", low), "at_most", high)
 
 
 def expm1(x):

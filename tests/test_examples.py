@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from child import STRETCH
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -16,7 +17,7 @@ def run_example(name, tmp_path, *arguments, timeout=120):
     picture = tmp_path / "picture.png"
     result = subprocess.run(
         [sys.executable, EXAMPLES / name, "--output", picture, *arguments],
-        cwd=tmp_path, timeout=timeout, capture_output=True, text=True, check=False)
+        cwd=tmp_path, timeout=timeout * STRETCH, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-4000:]
     assert picture.read_bytes().startswith(b"\x89PNG")
     return result

@@ -5,7 +5,7 @@ import pytest
 
 from pyggml import _kernels as K
 
-PARAM = {"leaky_relu": 0.2, "elu": 0.7}
+PARAM = {"leaky_relu": 0.2, "elu": 0.7, "at_least": -1.5, "at_most": 2.5}
 SELU = 1.0507009873554805, 1.6732632423543772
 
 
@@ -44,6 +44,8 @@ FORWARD = {
     "softsign": lambda x: x / (1 + np.abs(x)),
     "mish": lambda x: x * np.tanh(softplus(x)),
     "exponential": np.exp,
+    "at_least": lambda x: np.maximum(x, -1.5),
+    "at_most": lambda x: np.minimum(x, 2.5),
 }
 
 

@@ -117,6 +117,43 @@ def test_extreme_inputs_give_finite_values_and_gradients(name):
     assert np.isfinite(gradient).all()
 
 
+PICKED = {
+    "maximum": (lambda x: ops.maximum(x, -1e9), lambda x: np.maximum(x, -1e9)),
+    "maximum of a number": (lambda x: ops.maximum(1e-3, x), lambda x: np.maximum(1e-3, x)),
+    "minimum": (lambda x: ops.minimum(x, 1e9), lambda x: np.minimum(x, 1e9)),
+    "clip": (lambda x: ops.clip(x, 1e-7, 1.0), lambda x: np.clip(x, 1e-7, 1.0)),
+    "wide clip": (lambda x: ops.clip(x, -1e9, 1e9), lambda x: np.clip(x, -1e9, 1e9)),
+    "two tensors": (lambda x: ops.maximum(x, ops.affine(x, -1e9)),
+                    lambda x: np.maximum(x, np.float32(-1e9) * x)),
+    "smaller of two": (lambda x: ops.minimum(x, ops.affine(x, -1e9)),
+                       lambda x: np.minimum(x, np.float32(-1e9) * x)),
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_what_is_picked_is_not_rounded(form, name):
+    function, reference = PICKED[name]
+    x = np.float32([[-3e20, -7.0, -1e-3, 2e-7, 1.3e-5, 0.1, 0.7, 3.0, 1e10, 3e20]])
+    got, gradient = values_and_gradient(function, x, np.ones_like(x))
+    np.testing.assert_allclose(got, reference(x), rtol=1e-6)
+    step = np.float32(1e-3) * np.abs(x)
+    slope = (reference((x + step).astype(np.float64)) - reference((x - step).astype(np.float64)))
+    wanted = slope / ((x + step).astype(np.float64) - (x - step))
+    np.testing.assert_allclose(gradient, wanted[0], rtol=1e-3)
+
+
+def test_bounds_hold_for_infinity_and_not_for_nan(form):
+    x = np.float32([[-np.inf, np.inf, np.nan]])
+    if form == "kernels":
+        for low, high in ((-2.0, 3.0), (-np.inf, np.inf)):
+            got = ops.evaluate(lambda x, low=low, high=high: ops.clip(x, low, high), x)
+            np.testing.assert_array_equal(got, np.clip(x, low, high))
+        two = np.float32([[1.0, 1.0, 1.0]])
+        np.testing.assert_array_equal(ops.evaluate(ops.maximum, x, two), np.maximum(x, two))
+        np.testing.assert_array_equal(ops.evaluate(ops.minimum, x, two), np.minimum(x, two))
+    assert np.isnan(ops.evaluate(lambda x: ops.clip(x, -1.0, 1.0), x)[0, 2])
+
+
 def test_a_number_over_infinity_is_zero():
     x = np.array([[np.inf, -np.inf, 4.0, 1e30]], np.float32)
     for got in (ops.evaluate(lambda x: 2.0 / x, x), values_and_gradient(

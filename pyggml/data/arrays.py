@@ -95,7 +95,8 @@ def adapt(value, name):
     (2, 2)
     """
     if isinstance(value, np.ndarray):
-        return as_array(value, name) if np.ma.isMaskedArray(value) else value
+        plain = type(value) in (np.ndarray, np.memmap) or not np.ma.isMaskedArray(value)
+        return value if plain else as_array(value, name)
     if hasattr(value, "to_numpy") and (hasattr(value, "dtypes") or hasattr(value, "dtype")):
         return _from_frame(value, name)
     if hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__") \

@@ -16,6 +16,8 @@ static pg_int grain(int act) {
     case PG_ACT_LEAKY_RELU:
     case PG_ACT_HARD_SIGMOID:
     case PG_ACT_HARD_SWISH:
+    case PG_ACT_AT_LEAST:
+    case PG_ACT_AT_MOST:
     case PG_ACT_SOFTSIGN: return GRAIN_CHEAP;
     default: return GRAIN_EXP;
     }
@@ -27,6 +29,8 @@ int pg_act_from_y(int act) {
     case PG_ACT_GELU_TANH:
     case PG_ACT_SILU:
     case PG_ACT_HARD_SWISH:
+    case PG_ACT_AT_LEAST:
+    case PG_ACT_AT_MOST:
     case PG_ACT_MISH: return 0;
     default: return 1;
     }

@@ -26,6 +26,8 @@ enum {
     PG_ACT_SOFTSIGN,
     PG_ACT_MISH,
     PG_ACT_EXPONENTIAL,
+    PG_ACT_AT_LEAST,     /* max(x, param) */
+    PG_ACT_AT_MOST,      /* min(x, param) */
     PG_ACT_COUNT
 };
 

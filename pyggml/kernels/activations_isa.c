@@ -55,6 +55,8 @@ PG_INLINE vf act_vec(const int act, vf p, vf x) {
     }
     case PG_ACT_MISH: return v_mul(finite_below(x), tanh_softplus(x));
     case PG_ACT_EXPONENTIAL: return v_exp(x);
+    case PG_ACT_AT_LEAST: return v_max(p, x);
+    case PG_ACT_AT_MOST: return v_min(p, x);
     default: return x;
     }
 }
@@ -116,6 +118,8 @@ PG_INLINE vf slope_x(const int act, vf p, vf x) {
         return v_fma(v_mul(b, v_sigmoid(x)), d, t);
     }
     case PG_ACT_EXPONENTIAL: return v_exp(x);
+    case PG_ACT_AT_LEAST: return v_sel(v_ge(x, p), one, zero);
+    case PG_ACT_AT_MOST: return v_sel(v_le(x, p), one, zero);
     default: return one;
     }
 }
@@ -195,7 +199,7 @@ PG_INLINE void const_bias_loop(const int act, float param, pg_int n, const float
     M(PG_ACT_RELU) M(PG_ACT_RELU6) M(PG_ACT_LEAKY_RELU) M(PG_ACT_ELU) M(PG_ACT_SELU)           \
     M(PG_ACT_GELU) M(PG_ACT_GELU_TANH) M(PG_ACT_SILU) M(PG_ACT_SIGMOID) M(PG_ACT_HARD_SIGMOID) \
     M(PG_ACT_HARD_SWISH) M(PG_ACT_TANH) M(PG_ACT_SOFTPLUS) M(PG_ACT_SOFTSIGN) M(PG_ACT_MISH)   \
-    M(PG_ACT_EXPONENTIAL) M(PG_ACT_LINEAR)
+    M(PG_ACT_EXPONENTIAL) M(PG_ACT_AT_LEAST) M(PG_ACT_AT_MOST) M(PG_ACT_LINEAR)
 
 void PG_FN(act_forward)(int act, float param, pg_int n, const float *x, float *y) {
     switch (act) {

@@ -160,9 +160,7 @@ class Maximum(_Merge):
     """
 
     def combine(self, x, y):
-        # Picked by a mask, since x + relu(y - x) rounds where the two differ much in size.
-        larger = ops.step(ops.subtract(y, x))
-        return ops.add(ops.multiply(x, ops.subtract(1.0, larger)), ops.multiply(y, larger))
+        return ops.maximum(y, x)
 
 
 class Concatenate(_Merge):
@@ -299,8 +297,7 @@ class Dot(_Merge):
         if not self.normalize:
             return x
         squares = ops.sum(ops.square(x), -1, keepdims=True)
-        least = 1e-14
-        return ops.divide(x, ops.sqrt(ops.add(ops.relu(ops.subtract(squares, least)), least)))
+        return ops.divide(x, ops.sqrt(ops.maximum(squares, 1e-14)))
 
     def get_config(self):
         return super().get_config() | {"axes": self.axes, "normalize": self.normalize}

@@ -2,7 +2,6 @@
 
 import math
 
-from pyggml import ops
 from pyggml._scalars import number
 
 # Probabilities are kept this far from 0 and 1 before their logarithm is taken, as in Keras.
@@ -152,16 +151,3 @@ def share(value, name):
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be in [0, 1], got {value}")
     return value
-
-
-# Written so that what is inside the bounds stays as it is: ops.clip would round small
-# probabilities to multiples of 6e-8. Beyond a bound the gradient is 0.
-
-def at_least(x, low):
-    """Return the larger of x and a number."""
-    return ops.affine(ops.relu(ops.subtract(x, low)), 1.0, low)
-
-
-def at_most(x, high):
-    """Return the smaller of x and a number."""
-    return ops.subtract(x, ops.relu(ops.subtract(x, high)))

@@ -4,7 +4,7 @@ import math
 
 from pyggml import ops
 from pyggml._scalars import number
-from pyggml.losses.base import EPSILON, Loss, at_least, at_most, share
+from pyggml.losses.base import EPSILON, Loss, share
 
 
 class Hinge(Loss):
@@ -69,8 +69,8 @@ class BinaryCrossentropy(Loss):
 
     @staticmethod
     def _crossentropy(y, p):
-        one = ops.log(at_least(at_most(p, 1 - EPSILON), EPSILON))
-        zero = ops.log(at_least(ops.subtract(1.0, p), EPSILON))
+        one = ops.log(ops.clip(p, EPSILON, 1 - EPSILON))
+        zero = ops.log(ops.maximum(ops.subtract(1.0, p), EPSILON))
         return ops.negative(ops.add(ops.multiply(y, one),
                                     ops.multiply(ops.subtract(1.0, y), zero)))
 
@@ -180,7 +180,7 @@ class CategoricalCrossentropy(Loss):
     @staticmethod
     def _probabilities(p):
         p = ops.divide(p, ops.sum(p, axis=-1, keepdims=True))
-        return at_least(at_most(p, 1 - EPSILON), EPSILON)
+        return ops.clip(p, EPSILON, 1 - EPSILON)
 
     def _smooth(self, y_true):
         if not self.label_smoothing:
@@ -270,8 +270,8 @@ class KLDivergence(Loss):
     per_row = True
 
     def values(self, y_true, y_pred):
-        y = at_least(at_most(y_true, 1.0), EPSILON)
-        p = at_least(at_most(y_pred, 1.0), EPSILON)
+        y = ops.clip(y_true, EPSILON, 1.0)
+        p = ops.clip(y_pred, EPSILON, 1.0)
         return ops.multiply(y, ops.subtract(ops.log(y), ops.log(p)))
 
 
@@ -290,4 +290,4 @@ def _power(x, exponent):
         return x
     if exponent == 2:
         return ops.square(x)
-    return ops.exp(ops.affine(ops.log(at_least(x, 1e-30)), exponent))
+    return ops.exp(ops.affine(ops.log(ops.maximum(x, 1e-30)), exponent))

@@ -4,7 +4,7 @@ import math
 
 from pyggml import ops
 from pyggml._scalars import number
-from pyggml.losses.base import EPSILON, Loss, at_least
+from pyggml.losses.base import EPSILON, Loss
 
 
 class MeanSquaredError(Loss):
@@ -134,4 +134,4 @@ class CosineSimilarity(Loss):
 
 def _unit(x):
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
-    return ops.divide(x, ops.sqrt(at_least(squares, EPSILON**2)))
+    return ops.divide(x, ops.sqrt(ops.maximum(squares, EPSILON**2)))
