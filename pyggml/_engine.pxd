@@ -9,7 +9,7 @@ from pyggml._training cimport Application, StepParams, TrainGraph
 
 cdef class Engine:
     cdef readonly object compiled
-    cdef readonly object made_with
+    cdef object made_with
     cdef readonly object program
     cdef readonly object criterion
     cdef object optimizer

@@ -488,6 +488,10 @@ cdef class Engine:
             self.alive()
             return self.lock, {v: self.bindings.get(v, v) for v in self.program.variables}
 
+    def _compiled_with(self):
+        """What ``compile`` made for this trainer, or None for the one of ``fit``: the model's."""
+        return self.made_with
+
     # -- what checkpoints hold -------------------------------------------------------------
 
     def _get_state(self, use=None):

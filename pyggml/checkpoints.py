@@ -167,7 +167,7 @@ def save(path, trainer, keep=1, objects=None, extra=None):
     metadata = base_metadata("checkpoint", model)
     try:
         metadata |= architecture(model) | {
-            "pyggml.compile": dumps(compile_arguments(model, trainer.made_with))}
+            "pyggml.compile": dumps(compile_arguments(model, trainer._compiled_with()))}
     except TypeError as error:
         # The weights are what a long job cannot afford to lose; it can make its model itself.
         metadata["pyggml.model_error"] = f"it holds no model: {error}"

@@ -14,7 +14,7 @@ import pyggml
 from pyggml import callbacks, layers, ops, opt
 pyggml.set_num_threads({threads})
 x, y = np.ones((64, 4), np.float32), np.zeros((64, 1), np.float32)
-index = np.tile(np.arange(8), (20_000, 1))
+index = np.tile(np.arange(8), (1_000, 1))
 
 def make():
     model = pyggml.Sequential([pyggml.Input((4,)), layers.Dense(8, "relu"), layers.Dropout(0.2),
@@ -43,7 +43,7 @@ class Late:
 def quiet(call):
     try:
         return call()
-    except (RuntimeError, ValueError):  # others freed what it uses
+    except (RuntimeError, ValueError, NameError):  # others freed or dropped what it uses
         pass
 
 started = threading.Event()
