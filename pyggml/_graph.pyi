@@ -8,7 +8,8 @@ from pyggml._variable import Variable
 
 _Operand: TypeAlias = Tensor | Variable | SupportsFloat
 
-class GraphFull(Exception): ...
+class GraphFull(RuntimeError):
+    def __init__(self) -> None: ...
 
 class Tensor:
     @property

@@ -148,6 +148,11 @@ class Evil:
         return np.asarray(self.value, dtype)
 
 
+def harmless(value, action):
+    """What stands for an Evil where results are compared."""
+    return value
+
+
 class Meddler(callbacks.Callback):
     """Runs a statement at one moment of training."""
 
@@ -191,9 +196,6 @@ def same(a, b):
 
 def refused_unchanged(trainer, code):
     """Run code; if it was refused before it began, the trainer is as it was."""
-    if "Evil(" in code:  # what it does to the trainer is done
-        attempt(code)
-        return
     try:
         before = trainer.get_weights(), trainer.n_steps, trainer.n_updates
     except RuntimeError:  # it was freed

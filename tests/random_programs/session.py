@@ -7,6 +7,8 @@ from . import oracles, prelude
 vars(prelude).update({name: value for name, value in vars(oracles).items()
                       if not name.startswith("__") and name not in vars(prelude)})
 
+COMPARISONS = {"deterministic", "round_trip", "frozen_stay", "nothing_moves", "refused_unchanged",
+               *(name for name, value in vars(oracles).items() if callable(value))}
 DTYPES = ("float32", "float32", "float32", "float64", "float16", "int8", "int16", "int32", "int64",
           "uint8", "uint16", "uint64", "bool", "longdouble", "complex64", "object", "U3",
           "datetime64[s]")
@@ -146,6 +148,8 @@ class Session:
 
     def do(self, code):
         """Run a statement; True if it went through."""
+        if code.split("(")[0] in COMPARISONS:  # what changes the thing meanwhile proves nothing
+            code = code.replace("Evil(", "harmless(")
         self.lines.append(code)
         if self.log is not None:
             self.log(code)
