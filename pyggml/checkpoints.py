@@ -371,6 +371,8 @@ class Checkpoint:
         ------
         KeyError
             A name that was not saved; no object is changed then.
+        TypeError
+            ``objects`` is not a dict.
         FileFormatError
             A ``ValueError``: an object does not take its state.
         """
