@@ -414,9 +414,6 @@ cdef class Engine:
 
     # -- what fit runs on ----------------------------------------------------------------
 
-    def _require_alive(self):
-        self.alive()
-
     def _feed(self, x, y, sample_weight):
         """Check whole arrays and return what :meth:`_step_rows` reads them through."""
         cdef TrainGraph g

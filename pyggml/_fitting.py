@@ -189,7 +189,8 @@ class Setup:
     def hold_on(self):
         """Let the trainer be as it was made: a callback may have trained with other batches."""
         o, trainer = self.o, self.trainer
-        trainer._require_alive()
+        if trainer.freed:
+            raise RuntimeError("this trainer was freed")
         if self.model.compiled.trainer is not trainer:
             raise RuntimeError("the model was compiled anew while fit ran: its new optimizer and "
                                "losses count from the next fit on")

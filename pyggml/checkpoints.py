@@ -369,6 +369,8 @@ class Checkpoint:
 
         Raises
         ------
+        TypeError
+            ``objects`` is no dict, or an object has no state.
         KeyError
             A name that was not saved; no object is changed then.
         TypeError

@@ -178,7 +178,6 @@ WRONG = {
     "opt.Graph(2).keep(other)": ("ValueError", "t must be a tensor of this graph"),
     "opt.Graph(2).update(None, other)": ("TypeError", "variable"),
     "opt.Graph(2).current(None)": ("TypeError", "variable"),
-    "opt.Graph(2).mask((2,), 1.0)": ("ValueError", "rate must be in [0, 1), got 1.0"),
     "ops.dropout(other, 1.0)": ("ValueError", "rate must be in [0, 1), got 1.0"),
     "ops.dropout(other, float('nan'))": ("ValueError", "rate must be in [0, 1), got nan"),
     "trainer.update_target(dataset)": ("TypeError", "target must be a Snapshot, a Trainer or a"),

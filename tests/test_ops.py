@@ -5,7 +5,7 @@ import pytest
 from reference.gradcheck import normal, numerical_gradient, relative_error
 
 import pyggml
-from pyggml import layers, ops
+from pyggml import layers, ops, opt
 
 
 class Function(layers.Layer):
@@ -196,3 +196,37 @@ def test_shapes_that_do_not_fit_are_refused_by_name():
         build(lambda a, b: ops.transpose(a, (0, 0)), (4,), (5,))
     with pytest.raises(TypeError, match="must be a tensor"):
         build(lambda a, b: ops.exp(3.0), (4,), (5,))
+
+
+@pytest.mark.parametrize("by", [0, 0.0, -0.0])
+def test_division_by_zero_is_as_in_ieee_754(by):
+    with np.errstate(all="ignore"):
+        want = np.array([[1.0, -2.0, 0.0]]) / by if isinstance(by, float) else [[np.inf, -np.inf,
+                                                                                np.nan]]
+    np.testing.assert_array_equal(
+        ops.evaluate(lambda x: ops.divide(x, by), [[1.0, -2.0, 0.0]]), want)
+
+
+def test_a_number_is_divided_by_what_is_infinite_or_zero():
+    x = [[np.inf, -np.inf, 0.0, 2.0, np.nan]]
+    np.testing.assert_array_equal(ops.evaluate(lambda x: ops.divide(3.0, x), x),
+                                  [[0.0, -0.0, np.inf, 1.5, np.nan]])
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (0, 2, 1), (3, 1, 2, 0)])
+def test_a_transpose_that_32_bits_do_not_hold_is_refused(axes):
+    """ggml keeps sizes and strides of a permutation in int: larger ones would be wrapped."""
+    graph = opt.Graph(1)
+    shape = (1 << 12,) * (len(axes) - 1) + ((1 << 31 + 12) // (1 << 12 * (len(axes) - 1)) or 1,)
+    large = ops.broadcast_to(graph.input((1,) * len(axes)), shape)
+    with pytest.raises(ValueError, match="ggml keeps their distances in 32 bits"):
+        ops.transpose(large, axes)
+    assert ops.transpose(large, tuple(range(len(axes)))).shape == shape
+
+
+def test_a_graph_that_is_full_says_so():
+    graph = opt.Graph(2, training=True, capacity=8)
+    x = graph.input((2, 3))
+    with pytest.raises(RuntimeError, match="make it anew with a larger capacity"):
+        for _ in range(100):
+            x = ops.affine(x, 2.0)

@@ -26,7 +26,7 @@ enum {
     PG_LOSS_HINGE,         /* max(0, 1 - t p), t = -1 or 1 */
     PG_LOSS_SQUARED_HINGE, /* its square */
     PG_LOSS_KL,            /* t log(t / p), both clipped to [1e-7, 1] */
-    PG_LOSS_POISSON,       /* p - t log(p + 1e-7) */
+    PG_LOSS_POISSON,       /* p - t log(max(p, 0) + 1e-7) */
     /* of rows */
     PG_LOSS_SOFTMAX_CE, /* -sum t log softmax(p); t need not sum to 1 */
     PG_LOSS_CE,         /* -sum t log q, q = p / sum p clipped to [1e-7, 1 - 1e-7] */

@@ -92,8 +92,9 @@ PG_INLINE vf element(const int kind, const params *c, vf p, vf t, vf *d) {
         return v_mul(u, v_sub(v_log(u), v_log(q)));
     }
     case PG_LOSS_POISSON: {
-        vf q = v_add(p, v_set1(CLIP));
-        *d = v_sub(one, v_div(t, q));
+        vm out = v_le(p, zero); /* counts as 0 in the logarithm; a NaN does not */
+        vf q = v_add(v_sel(out, zero, p), v_set1(CLIP));
+        *d = v_sel(out, one, v_sub(one, v_div(t, q)));
         return v_sub(p, t_log(t, q));
     }
     default: *d = zero; return zero;

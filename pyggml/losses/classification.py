@@ -70,7 +70,7 @@ class BinaryCrossentropy(Loss):
     @staticmethod
     def _crossentropy(y, p):
         one = ops.log(ops.clip(p, EPSILON, 1 - EPSILON))
-        zero = ops.log(ops.maximum(ops.subtract(1.0, p), EPSILON))
+        zero = ops.log(ops.clip(ops.subtract(1.0, p), EPSILON, 1 - EPSILON))
         return ops.negative(ops.add(ops.multiply(y, one),
                                     ops.multiply(ops.subtract(1.0, y), zero)))
 

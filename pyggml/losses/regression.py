@@ -96,7 +96,7 @@ class LogCosh(Loss):
 class Poisson(Loss):
     """``p - y log(p + 1e-7)``, averaged over all elements.
 
-    Predictions are rates: below 0 they count as 0 in the logarithm.
+    Predictions are rates: below 0 they count as 0 in the logarithm, which has no gradient there.
 
     Examples
     --------
