@@ -436,9 +436,9 @@ cdef class Graph:
         ValueError
             Nobody would fill it: the graph is not one that a trainer steps.
         """
-        self.check_draws()
         if not 0 <= rate < 1:
             raise ValueError(f"rate must be in [0, 1), got {rate}")
+        self.check_draws()
         t = self.input(shape, name="dropout_mask")
         self.masks.append((t, rate))
         return t

@@ -373,6 +373,8 @@ class Checkpoint:
             ``objects`` is no dict, or an object has no state.
         KeyError
             A name that was not saved; no object is changed then.
+        TypeError
+            ``objects`` is not a dict.
         FileFormatError
             A ``ValueError``: an object does not take its state.
         """

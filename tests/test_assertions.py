@@ -86,6 +86,7 @@ ATTEMPTS = {
         "ops.pad(x, [(0, 1)])": "ValueError",
         "ops.repeat(x, 0, 0)": "ValueError",
         "ops.repeat(x, 2**63, 0)": "ValueError",
+        "ops.repeat(x, 2**61, 0)": "MemoryError",
         "ops.repeat(x, float('inf'), 0)": "TypeError",
         "ops.flip(x, 2)": "ValueError",
         "ops.mask_future(g.input((4,)))": "ValueError",

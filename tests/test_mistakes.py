@@ -74,7 +74,7 @@ MISTAKES = {
     "layers.Dense(3, activation='rely')": ("ValueError", "known are elu, exp"),
     "layers.Dropout(1.0)": ("ValueError", "rate must be in [0, 1)"),
     "pyggml.Input(4)": ("TypeError", "shape must be a tuple"),
-    "pyggml.Input((0,))": ("ValueError", "shape must be positive"),
+    "pyggml.Input((0,))": ("ValueError", "must be positive, got 0"),
     "pyggml.Input((1, 2, 3, 4))": ("ValueError", "at most 3 axes"),
     "pyggml.Sequential([]).predict(x)": ("ValueError", "no layers"),
     "pyggml.Sequential([layers.Dense(1)]).get_weights and "
