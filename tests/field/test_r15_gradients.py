@@ -48,16 +48,24 @@ def own(make, shape):
     return shape, lambda x, a: make(a)(x)
 
 
+def form(activation):
+    \"\"\"Activations along the last axis are for channels there; others say no at once.\"\"\"
+    last = activation in ("softmax", "log_softmax")
+    return {"data_format": "channels_last"} if last else {}
+
+
 # Layer: shape of a row, and from a symbol and an activation to a symbol. What has no activation of
 # its own stands between a Dense layer and an activation.
 LAYERS = {
     "Dense": own(lambda a: layers.Dense(3, a), (4,)),
     "Activation": flat(lambda: layers.Activation("linear"), (3,)),
-    "Conv1D": own(lambda a: layers.Conv1D(2, 2, activation=a), (2, 4)),
-    "Conv2D": own(lambda a: layers.Conv2D(2, 2, padding="same", activation=a), (1, 3, 3)),
-    "Conv2DTranspose": own(lambda a: layers.Conv2DTranspose(1, 2, strides=2, activation=a),
-                           (1, 2, 2)),
-    "DepthwiseConv2D": own(lambda a: layers.DepthwiseConv2D(2, activation=a), (2, 3, 3)),
+    "Conv1D": own(lambda a: layers.Conv1D(2, 2, activation=a, **form(a)), (2, 4)),
+    "Conv2D": own(lambda a: layers.Conv2D(2, 2, padding="same", activation=a, **form(a)),
+                  (1, 3, 3)),
+    "Conv2DTranspose": own(lambda a: layers.Conv2DTranspose(1, 2, strides=2, activation=a,
+                                                            **form(a)), (1, 2, 2)),
+    "DepthwiseConv2D": own(lambda a: layers.DepthwiseConv2D(2, activation=a, **form(a)),
+                           (2, 3, 3)),
     "SimpleRNN": own(lambda a: layers.SimpleRNN(2, activation=a), (3, 2)),
     "LSTM": own(lambda a: layers.LSTM(2, activation=a), (3, 2)),
     "GRU": own(lambda a: layers.GRU(2, activation=a), (3, 2)),
@@ -110,8 +118,9 @@ def build(layer, activation, loss, optimizer, seed):
     model = pyggml.Model(x, layers.Dense(3, head(loss))(out))
     model.compile(optimizer, loss)
     rng = np.random.default_rng(seed)
+    # Later attempts go further out: where slopes are tiny, float32 drowns the differences.
     for w in [v for v in model.weights if v.trainable]:
-        w.assign(w.numpy() + rng.normal(scale=0.1, size=w.shape))
+        w.assign(w.numpy() + rng.normal(scale=max(0.1, 0.03 * (seed - 36)), size=w.shape))
     n = 4
     xs = (rng.integers(0, 5, (n, *shape)) if layer == "Embedding"
           else rng.normal(scale=0.8, size=(n, *shape)))
@@ -164,7 +173,7 @@ def off(a, b, scale):
 
 def check(layer, activation, loss, optimizer):
     \"\"\"Gradients against central differences, at the first point that lies away from kinks.\"\"\"
-    for seed in range(40):
+    for seed in range(80):
         model, x, y = build(layer, activation, loss, "sgd", seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
