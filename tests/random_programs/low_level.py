@@ -187,7 +187,10 @@ def fit_graph(s, x, out, batch):
     """The loops over data sets and generators, which take a graph of their own."""
     inputs, outputs = s.value(x).shape, s.value(out).shape
     head = f"{x}, {s.pick(out, out, f'[{out}]')}"
-    options = f"{_loss(s)}, nepoch={s.or_junk(s.size(3), 0.1)}, silent=True"
+    # Not a large number: it would be taken at its word.
+    nepoch = s.pick("None", "-1", "2.5", "True", "'3'", "[]", "-2**31") if s.chance(0.1) \
+        else s.size(3)
+    options = f"{_loss(s)}, nepoch={nepoch}, silent=True"
     if s.chance(0.3):
         options += f", nbatch_logical={s.or_junk(batch * s.pick(1, 2), 0.2)}"
     if s.chance(0.3):
