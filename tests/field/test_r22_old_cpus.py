@@ -63,7 +63,7 @@ def flat(nested):
 
 def check_against_native(output, level):
     results, report = json.loads(output)
-    wanted, _ = json.loads(run_child(RUN))
+    wanted, _ = json.loads(run_child(RUN, env={"PYGGML_LOWERING": "1"}))
     np.testing.assert_allclose(flat(results), flat(wanted), rtol=0, atol=1e-4)
     assert re.search(rf"used by kernels\s+{level}\n", report), report
 
@@ -72,7 +72,7 @@ def check_against_native(output, level):
 def test_r22a_every_path_gives_the_same_numbers_and_says_which_it_is(level):
     if not _kernels.isa_available(level):
         pytest.skip("not on this CPU")
-    check_against_native(run_child(RUN, env={"PYGGML_ISA": level}), level)
+    check_against_native(run_child(RUN, env={"PYGGML_ISA": level, "PYGGML_LOWERING": "1"}), level)
 
 
 def test_r22a_the_path_in_use_is_reported():
