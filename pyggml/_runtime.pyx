@@ -21,7 +21,7 @@ from pyggml._locks cimport Lock
 from pyggml._lowering cimport Lowered, begin_compute, end_compute, has_failed, set_threads
 from pyggml._memory cimport require
 
-from pyggml._threads import default_num_threads
+from pyggml._threads import default_num_threads, processors
 
 cdef extern from *:
     """
@@ -151,6 +151,7 @@ def _silence_log():
 # ---- threads ------------------------------------------------------------------------------
 
 cdef int _n_threads = 0
+cdef int _processors = processors()
 cdef long _generation = 1
 cdef ThreadPool _shared_pool = None
 cdef Lock _pool_lock = Lock()
@@ -218,7 +219,8 @@ def set_num_threads(n):
     ----------
     n : int
         From 1 to 512. May be changed at any time, during training too; results depend on the
-        number of threads in their last bits.
+        number of threads in their last bits. Where ggml computes by itself (``pyggml.opt``, and
+        all with ``PYGGML_LOWERING=0``), no more than there are processors are used.
 
     Raises
     ------
@@ -478,7 +480,9 @@ cdef class Scheduler:
         if n > 1:
             lock = _pool_lock
             lock.take()
-            n = _n_threads  # may have changed while we waited
+            # May have changed while we waited. More threads than processors would take turns at
+            # ggml's barriers, which spin: a hundred times slower.
+            n = min(_n_threads, _processors)
             generation = _generation
         if backend.generation != generation:
             try:

@@ -45,6 +45,13 @@ def _cgroup_quota(root="/sys/fs/cgroup"):
     return max(1, int(min(found))) if found else None
 
 
+def processors():
+    """Return how many processors this process may run on."""
+    if sys.platform.startswith("linux"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def default_num_threads():
     """Return the smallest of what affinity, control group and environment allow.
 
@@ -58,10 +65,9 @@ def default_num_threads():
     chosen = _positive_int(os.environ.get("PYGGML_NUM_THREADS", ""))
     if chosen is not None:
         return chosen
+    bounds = [processors()]
     if sys.platform.startswith("linux"):
-        bounds = [len(os.sched_getaffinity(0)), _cgroup_quota()]
-    else:
-        bounds = [os.cpu_count()]
+        bounds.append(_cgroup_quota())
     for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
         bounds.append(_positive_int(os.environ.get(name, "")))
     return max(1, min(b for b in bounds if b))

@@ -63,6 +63,21 @@ def test_pyggml_num_threads_stands_above_all_bounds(monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
+def test_ggml_gets_no_more_threads_than_there_are_processors():
+    """Its barriers spin: threads that share a processor would wait out each other's time slice."""
+    assert run_child("""
+        import os
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        import numpy as np
+        import pyggml
+        pyggml.set_num_threads(8)
+        model = pyggml.Sequential([pyggml.Input((4,)), pyggml.layers.Dense(2)])
+        model.predict(np.ones((3, 4)))
+        print(pyggml.get_num_threads(), len(os.listdir("/proc/self/task")))
+    """, env={"PYGGML_LOWERING": "0"}) == "8 1\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
 def test_the_affinity_bounds_the_default():
     assert run_child("""
         import os
