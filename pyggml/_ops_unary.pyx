@@ -298,8 +298,8 @@ def relu(x):
     Examples
     --------
     >>> from pyggml import ops
-    >>> ops.evaluate(ops.relu, [[3.0, -2.0]]).tolist()
-    [[3.0, 0.0]]
+    >>> ops.evaluate(ops.relu, [[3.0, -2.0]]).tolist() == [[3.0, 0.0]]
+    True
     """
     fused = fused_activation(x, "relu")
     if fused is not None:
