@@ -1,6 +1,7 @@
 """What does not fit into memory is a MemoryError that names the bytes, and the process goes on."""
 
 import re
+import sys
 
 import pytest
 from child import run_child
@@ -8,6 +9,7 @@ from child import run_child
 from pyggml import _memory
 
 resource = pytest.importorskip("resource")
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 PREPARE = """
 import gc, os, resource
@@ -81,6 +83,7 @@ CASES = {
 }
 
 
+@linux
 @pytest.mark.parametrize("case", CASES)
 def test_a_limit_on_the_address_space_is_a_memory_error_for(case):
     call, nbytes = CASES[case]
@@ -110,6 +113,7 @@ for _ in range(3):
             assert int(found[1]) == nbytes, line
 
 
+@linux
 def test_a_step_whose_kernels_find_no_memory_moves_nothing():
     """The columns of a convolution are the threads' own memory, taken at the first step."""
     said = run_child(PREPARE + """
@@ -154,6 +158,7 @@ for kind in ("adam", "rmsprop"):
     assert said == ""
 
 
+@linux
 def test_a_limit_on_data_is_a_memory_error_too():
     said = run_child(PREPARE + """
 if not hasattr(resource, "RLIMIT_DATA"):

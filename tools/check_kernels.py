@@ -47,8 +47,8 @@ def build(compiler, flags, folder):
             jobs.append((path, given, folder / f"{path.stem}-{name}.o"))
     jobs.append((TOOLS / "check_kernels.c", [], folder / "main.o"))
     for path, given, target in jobs:
-        subprocess.run([*compiler, *FLAGS, *flags, *given, f"-I{KERNELS}", "-c", path, "-o", target],
-                       check=True)
+        subprocess.run([*compiler, *FLAGS, *flags, *given, f"-I{KERNELS}", "-c", path,
+                        "-o", target], check=True)
     program = folder / ("check.exe" if windows else "check")
     subprocess.run([*compiler, *flags, *(target for _, _, target in jobs), "-o", program,
                     *([] if windows else ["-pthread", "-lm"])], check=True)

@@ -1,10 +1,12 @@
-"""What a process holds of the system: memory, threads, open files."""
+"""What a process holds of the system: memory, threads, open files. Asks Linux."""
 
 import ctypes
 import os
+import sys
 import time
 
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+_linux = sys.platform.startswith("linux")
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if _linux else None
 
 
 def resident():

@@ -4,6 +4,9 @@ All mistakes are made in one process; each is an exception that names the argume
 to stderr, and a model that was there before is what it was.
 """
 
+import sys
+
+import pytest
 from child import run_child
 
 PRELUDE = """
@@ -241,6 +244,7 @@ del model, copied
 """, timeout=240) == "True\n1.0\n5000\n"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_r16a_what_does_not_fit_into_memory_is_refused_before_it_is_tried():
     """Where the system hands out more memory than it has, the process would die later."""
     assert run_child(PRELUDE + """

@@ -8,9 +8,12 @@ every cache of graphs.
 
 import json
 import os
+import sys
 
 import pytest
 from child import run_child
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 PRELUDE = """
 import gc, json, os, sys, tempfile, time
