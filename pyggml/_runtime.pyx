@@ -318,7 +318,7 @@ cdef class Context:
         params.mem_size = n_tensors * _ggml.ggml_tensor_overhead()
         if n_graphs:
             params.mem_size += n_graphs * _ggml.ggml_graph_overhead_custom(graph_size, True)
-        params.mem_size = max(params.mem_size, 64)
+        params.mem_size = max(params.mem_size, <size_t>64)
         # Memory of ours: ggml ends the process where it finds none.
         require(params.mem_size, "descriptions of tensors")
         self.nbytes = params.mem_size
