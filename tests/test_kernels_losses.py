@@ -141,6 +141,34 @@ def test_weights(rng, close, threads, kind, rows, cols):
         assert (grad[1] == 0).all()
 
 
+@pytest.mark.parametrize("rows, cols", [(5, 3), (40, 33), (3, 9000), (700, 65), (300, 1)])
+@pytest.mark.parametrize("kind", [*ELEMENTS, *ROWS])
+def test_no_bit_depends_on_how_weights_lie_and_ones_are_as_none(rng, threads, kind, rows, cols):
+    p, t = data(rng, kind, rows, cols)
+
+    def found(weight, w_rs, w_cs):
+        grad = np.empty_like(p)
+        value = K.loss(kind, p, t, weight, w_rs, w_cs, grad=grad, **OPTIONS.get(kind, {}))
+        return value, grad.tobytes()
+
+    def ways(w):
+        yield w, 1, 0
+        yield np.repeat(w, 3), 3, 0
+        if kind in ELEMENTS:
+            yield np.repeat(w, cols), cols, 1
+            yield np.repeat(w, cols + 2), cols + 2, 1
+
+    plain = found(None, 0, 0)
+    for way in ways(np.ones(rows, np.float32)):
+        assert found(*way) == plain
+    w = rng.uniform(0.5, 2, size=rows).astype(np.float32)
+    w[rows // 2] = 0
+    weighted = found(w, 1, 0)
+    assert weighted[0] != plain[0] or cols == 1
+    for way in ways(w):
+        assert found(*way) == weighted
+
+
 @pytest.mark.parametrize("kind", ["mse", "mae", "huber", "log_cosh", "bce_logits", "focal_logits",
                                   "softmax_ce", "poisson", "bce"])
 def test_extremes(kind):

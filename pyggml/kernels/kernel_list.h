@@ -44,7 +44,7 @@
     /* losses.h */                                                                                \
     X(double, loss_elements,                                                                      \
       (int kind, float p0, float p1, pg_int n, const float *pred, const float *target,            \
-       const float *w, int w_each, float scale, float *grad))                                     \
+       const float *w, float scale, float *grad))                                                 \
     X(double, loss_row,                                                                           \
       (int kind, pg_int n, const float *pred, const float *target, float weight, float scale,     \
        float *grad))                                                                              \

@@ -12,29 +12,40 @@ typedef struct {
     int kind, log, parts;
     float p0, p1, scale;
     pg_int rows, cols, block_rows, blocks;
+    pg_int width; /* losses of elements are one long row, whose weights come in rows of so many */
     const float *pred, *target, *weight;
     pg_int w_rs, w_cs;
     float *grad;
     double *sums;
 } job;
 
+static double elements(const job *j, pg_int b, pg_int e, const float *w) {
+    return pg_isa->loss_elements(j->kind, j->p0, j->p1, e - b, j->pred + b, j->target + b, w,
+                                 j->scale, j->grad ? j->grad + b : NULL);
+}
+
+/* Weights that do not lie as the elements do are laid so: the sum is formed in the same order
+ * whatever the weights, and weights of 1 change no bit of it. */
+static PG_NOINLINE double elements_of_rows(const job *j, pg_int b, pg_int e) {
+    float w[BLOCK];
+    for (pg_int i = b; i < e;) {
+        pg_int r = i / j->width, end = pg_min(e, (r + 1) * j->width);
+        const float *own = j->weight + r * j->w_rs;
+        for (pg_int c = i - r * j->width; i < end; i++, c++) w[i - b] = own[c * j->w_cs];
+    }
+    return elements(j, b, e, w);
+}
+
 static double loss_block(const job *j, pg_int block) {
     pg_int b = block * j->block_rows, e = pg_min(j->rows, b + j->block_rows);
     const float *w = j->weight;
+    if (j->kind < PG_LOSS_SOFTMAX_CE)
+        return w && j->width ? elements_of_rows(j, b, e) : elements(j, b, e, w ? w + b : NULL);
     double sum = 0.0;
-    if (j->kind < PG_LOSS_SOFTMAX_CE && j->cols == 1) { /* one row of elements */
-        return pg_isa->loss_elements(j->kind, j->p0, j->p1, e - b, j->pred + b, j->target + b,
-                                     w ? w + b : NULL, 1, j->scale, j->grad ? j->grad + b : NULL);
-    }
     for (pg_int r = b; r < e; r++) {
         pg_int o = r * j->cols;
-        float *g = j->grad ? j->grad + o : NULL;
-        if (j->kind < PG_LOSS_SOFTMAX_CE)
-            sum += pg_isa->loss_elements(j->kind, j->p0, j->p1, j->cols, j->pred + o, j->target + o,
-                                         w ? w + r * j->w_rs : NULL, (int)j->w_cs, j->scale, g);
-        else
-            sum += pg_isa->loss_row(j->kind, j->cols, j->pred + o, j->target + o,
-                                    w ? w[r * j->w_rs] : 1.0f, j->scale, g);
+        sum += pg_isa->loss_row(j->kind, j->cols, j->pred + o, j->target + o,
+                                w ? w[r * j->w_rs] : 1.0f, j->scale, j->grad ? j->grad + o : NULL);
     }
     return sum;
 }
@@ -57,16 +68,9 @@ int pg_loss(int kind, float param0, float param1, pg_int rows, pg_int cols, cons
              .grad = grad};
     *loss = 0.0;
     if (rows <= 0 || cols <= 0) return PG_OK;
-    /* Elements that lie together, with weights that do too, are one long row. */
-    if (kind < PG_LOSS_SOFTMAX_CE &&
-        (weight == NULL || (cols == 1 && w_rs == 1) || (w_cs == 1 && w_rs == cols))) {
-        j.rows = rows * cols, j.cols = 1, j.w_rs = 1;
-    } else if (kind < PG_LOSS_SOFTMAX_CE && cols == 1) { /* a stride of weights: row by row */
-        for (pg_int r = 0; r < rows; r++)
-            *loss += pg_isa->loss_elements(kind, param0, param1, 1, pred + r, target + r,
-                                           weight + r * w_rs, 1, scale, grad ? grad + r : NULL);
-        *loss *= (double)scale;
-        return PG_OK;
+    if (kind < PG_LOSS_SOFTMAX_CE) {
+        int together = w_rs == cols && (w_cs == 1 || cols == 1);
+        j.rows = rows * cols, j.cols = 1, j.width = together ? 0 : cols;
     }
     j.block_rows = pg_max(1, BLOCK / j.cols);
     j.blocks = pg_ceil_div(j.rows, j.block_rows);

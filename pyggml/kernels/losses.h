@@ -5,7 +5,8 @@
  *
  * The weight of element [r, c] is weight[r * w_rs + c * w_cs] (w_cs 0: one for a row; losses of
  * rows use column 0 only); weight may be NULL. Weight 0 removes an element for good, NaN or not. The
- * sum is formed in double, block by block: it does not depend on the number of threads.
+ * sum is formed in double, block by block: it does not depend on the number of threads, nor on how
+ * weights lie in memory, and weights of 1 give the bits of no weights.
  */
 #ifndef PG_LOSSES_H
 #define PG_LOSSES_H

@@ -102,17 +102,16 @@ PG_INLINE vf element(const int kind, const params *c, vf p, vf t, vf *d) {
 }
 
 PG_INLINE double element_loop(const int kind, float p0, float p1, pg_int n, const float *pred,
-                              const float *target, const float *w, int w_each, float scale,
-                              float *grad) {
+                              const float *target, const float *w, float scale, float *grad) {
     const params c = {v_set1(p0), v_set1(p1)};
-    const vf s = v_set1(scale), w_all = v_set1(w && !w_each ? *w : 1.0f);
+    const vf s = v_set1(scale), one = v_set1(1.0f);
     double sum = 0.0;
     for (pg_int i0 = 0; i0 < n; i0 += 16 * VL) { /* short runs in float, their sums in double */
         pg_int e = pg_min(n, i0 + 16 * VL);
         vf acc = v_zero();
         for (pg_int i = i0; i < e; i += VL) {
             pg_int left = e - i;
-            vf d, wt = w && w_each ? v_load_upto(w + i, left) : w_all;
+            vf d, wt = w ? v_load_upto(w + i, left) : one;
             vf l = element(kind, &c, v_load_upto(pred + i, left), v_load_upto(target + i, left), &d);
             vm on = w ? v_ne(wt, v_zero()) : v_first(VL);
             if (left < VL) on = m_and(on, v_first((int)left)); /* lanes that are not there */
@@ -130,10 +129,9 @@ PG_INLINE double element_loop(const int kind, float p0, float p1, pg_int n, cons
     M(PG_LOSS_SQUARED_HINGE) M(PG_LOSS_KL) M(PG_LOSS_POISSON)
 
 double PG_FN(loss_elements)(int kind, float p0, float p1, pg_int n, const float *pred,
-                            const float *target, const float *w, int w_each, float scale,
-                            float *grad) {
+                            const float *target, const float *w, float scale, float *grad) {
     switch (kind) {
-#define CASE(k) case k: return element_loop(k, p0, p1, n, pred, target, w, w_each, scale, grad);
+#define CASE(k) case k: return element_loop(k, p0, p1, n, pred, target, w, scale, grad);
         EACH_LOSS(CASE)
 #undef CASE
     default: return 0.0;
