@@ -12,7 +12,11 @@ enum { PG_OK = 0, PG_ENOMEM = -1, PG_EINVAL = -2 };
 #define PG_INLINE static inline __attribute__((always_inline, unused))
 #define PG_NOINLINE __attribute__((noinline))
 #define PG_RESTRICT __restrict
+#if defined(__clang__) /* which unrolls by a number too late to keep arrays in registers */
+#define PG_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define PG_UNROLL _Pragma("GCC unroll 16")
+#endif
 #define PG_ALIGN64 __attribute__((aligned(64)))
 #elif defined(_MSC_VER)
 #define PG_INLINE static __forceinline
