@@ -208,6 +208,9 @@ class SparseCategoricalCrossentropy(CategoricalCrossentropy):
     name = "sparse_categorical_crossentropy"
     labels = "classes"
 
+    def __init__(self, from_logits=False, *, label_smoothing=0.0) -> None:
+        super().__init__(from_logits, label_smoothing)  # in Keras the second is ignore_class
+
 
 class CategoricalFocalCrossentropy(CategoricalCrossentropy):
     """``-sum(alpha (1 - p)**gamma y log(p))`` over the classes, averaged over rows.
