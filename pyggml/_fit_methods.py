@@ -103,7 +103,7 @@ class FitMethods:
         shuffle_before_split : bool
             Whether rows are shuffled before ``validation_split`` takes the last ones.
         workers : int
-            Threads that prepare batches of a generator or a file ahead, in order.
+            From 0 to 256: threads that prepare batches of a generator or a file ahead, in order.
         seed : int, optional
             For shuffles, splits and dropout. The order of an epoch then depends on the seed and
             its number alone; without, orders come from :func:`pyggml.set_seed`'s stream.
