@@ -22,6 +22,7 @@ from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
 from pyggml._graph import GraphFull
+from pyggml._lowering import enabled as lowering_enabled
 
 cnp.import_array()
 
@@ -86,6 +87,9 @@ cdef class ForwardGraph:
         require(planned_bytes(self.cgraph), f"a batch of {batch_size} rows")
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
+        if lowering_enabled():  # the kernels take any address
+            for slot in self.inputs:
+                (<Slot>slot).let_borrow(self.graph)
         self.graph.seal()
 
     cpdef bint stale(self):
@@ -228,9 +232,14 @@ cdef class Predictor:
             while start < n:
                 count = min(batch_size, n - start)
                 g = self.graph(_bucket(count, batch_size))
-                for slot, rows in zip(g.inputs, sources):
-                    slot.fill(rows, start, count, NULL)
-                g.compute()
+                try:
+                    for slot, rows in zip(g.inputs, sources):
+                        if not slot.borrow(rows, start, count):
+                            slot.fill(rows, start, count, NULL)
+                    g.compute()
+                finally:
+                    for slot in g.inputs:
+                        slot.give_back()
                 for out, array in zip(g.outputs, results):
                     row = out.ptr.nb[3] * out.ptr.ne[3] // <int64_t>out.shape[0]
                     memcpy(cnp.PyArray_BYTES(array) + start * row, out.ptr.data, count * row)
