@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from pyggml.history import History
 
+# Arguments that were left out, or mean as much, are these very objects; bool 0 and array 0 are not.
+_ZERO, _NONE = 0, ()
+
 
 class FitMethods:
     """What :class:`pyggml.Model` offers for training.
@@ -33,6 +36,8 @@ class FitMethods:
 
     if TYPE_CHECKING:  # what models bring
         compiled: Any
+        _program: Any
+        _predictor: Any
         require_compiled: Callable[[], None]
         _build_from: Callable[[Any], None]
 
@@ -249,6 +254,12 @@ class FitMethods:
         numpy.ndarray of float32, or list of them for several outputs
             Arrays that own their memory.
         """
+        if (matmul_precision is None and steps is None and callbacks is _NONE
+                and workers is _ZERO and verbose is _ZERO and self._program is not None):
+            # Nothing to show or to tell: the short way, for one observation after another.
+            found = self._predictor.predict_plain(x, batch_size)
+            if found is not None:
+                return found
         check_precision(matmul_precision)
         found = training.predict(self, x, batch_size, steps, callbacks, workers, verbose)
         return found[0] if len(found) == 1 else found

@@ -196,6 +196,16 @@ cdef class Predictor:
         finally:
             self.lock.give()
 
+    def predict_plain(self, x, batch_size):
+        """As :meth:`predict_any` for an array and a number of rows; None for anything else."""
+        cdef int64_t size
+        if type(x) is not cnp.ndarray or type(batch_size) is not int:
+            return None
+        if not 0 < batch_size <= 1 << 30:
+            return None
+        size = batch_size
+        return self.predict_any(x, size)
+
     cdef object predict_any(self, x, int64_t batch_size):
         """As :meth:`predict_array`, but a single output by itself."""
         cdef list results = self.predict_array(x, batch_size)

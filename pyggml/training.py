@@ -9,7 +9,7 @@ from pyggml._arrays import shape_of
 from pyggml._batches import Resident, Sliced, Streamed, Weighting, mask_for
 from pyggml._feed import Feed, evaluate_rows
 from pyggml._meter import Meter
-from pyggml._prefetch import MAX_WORKERS, worker_count
+from pyggml._prefetch import worker_count
 from pyggml._progress import Display
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream
@@ -154,13 +154,6 @@ def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None,
 
 def predict(model, x, batch_size, steps=None, callbacks=None, workers=0, verbose=0):
     """See :meth:`pyggml.Model.predict`; returns a list of arrays, one an output."""
-    if (type(x) is np.ndarray and steps is None and (callbacks is None or callbacks == ())
-            and type(workers) is int and 0 <= workers <= MAX_WORKERS
-            and type(verbose) is int and verbose == 0):
-        # Nothing to show or to tell: the short way, for one observation after another.
-        size = batch_size_of(batch_size)
-        model._build_from(x)
-        return model._predictor_of_program().predict_array(x, size)
     display = Display(verbose, None)
     display.begin(None)
     found = _predict(model, x, batch_size, steps, callbacks, workers, display)
