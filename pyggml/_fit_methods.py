@@ -228,7 +228,7 @@ class FitMethods:
                                  workers)
         return _result(logs, return_dict)
 
-    def predict(self, x, batch_size=32, matmul_precision=None, steps=None, callbacks=(),
+    def predict(self, x, batch_size=None, matmul_precision=None, steps=None, callbacks=(),
                 workers=0, verbose=0) -> NDArray[np.float32] | Any:
         """Return the outputs in evaluation mode.
 
@@ -237,8 +237,9 @@ class FitMethods:
         x : array_like of shape (n, ...), or list or dict of them
             Of any kind that :meth:`fit` takes; or a generator of x, or of tuples that begin
             with x.
-        batch_size : int
-            Rows computed at once.
+        batch_size : int, optional
+            Rows computed at once. By default 32, as in Keras, where callbacks, ``steps`` or a
+            progress bar count batches; else from 32 to 512, the fewer the wider the layers.
         matmul_precision : {None, "default", "float32"}
             ggml's hint for matrix products; on the CPU all are float32.
         steps : int, optional

@@ -27,6 +27,13 @@ from pyggml._lowering import enabled as lowering_enabled
 cnp.import_array()
 
 
+_NEAR = 1 << 21  # elements of a result that stay in the caches
+
+
+def _symbols(program):
+    return program.inputs + [s for node in program.nodes for s in node.outputs]
+
+
 def build(make, Py_ssize_t batch_size, bint training, dict bindings, trained=None):
     """Build a graph by ``make(graph)``, with as much capacity as it turns out to need.
 
@@ -117,6 +124,11 @@ cdef class Predictor:
     bindings : dict
     lock : Lock, optional
         Held while computing. By default one of its own.
+
+    Attributes
+    ----------
+    rows_at_once : int
+        A batch size for many rows, from 32 to 512: large products, results still near the CPU.
     """
 
     max_graphs = 12  # batch sizes are powers of two or the caller's own
@@ -127,6 +139,10 @@ cdef class Predictor:
         self.lock = Lock() if lock is None else lock
         self._graphs = OrderedDict()
         self._recent = None
+        widest = max([math.prod(s.shape[1:]) for s in _symbols(program)])
+        self.rows_at_once = 512
+        while self.rows_at_once > 32 and self.rows_at_once * widest > _NEAR:
+            self.rows_at_once //= 2
 
     cpdef ForwardGraph graph(self, batch_size, criterion=None):
         """Return the graph for a batch size, made at first use."""
@@ -199,11 +215,14 @@ cdef class Predictor:
     def predict_plain(self, x, batch_size):
         """As :meth:`predict_any` for an array and a number of rows; None for anything else."""
         cdef int64_t size
-        if type(x) is not cnp.ndarray or type(batch_size) is not int:
+        if type(x) is not cnp.ndarray:
             return None
-        if not 0 < batch_size <= 1 << 30:
+        if batch_size is None:
+            size = self.rows_at_once
+        elif type(batch_size) is int and 0 < batch_size <= 1 << 30:
+            size = batch_size
+        else:
             return None
-        size = batch_size
         return self.predict_any(x, size)
 
     cdef object predict_any(self, x, int64_t batch_size):
@@ -240,7 +259,7 @@ cdef class Predictor:
             results = [np.empty((n,) + tuple(out.shape[1:]), np.float32) for out in g.outputs]
             start = 0
             while start < n:
-                count = min(batch_size, n - start)
+                count = _next(n - start, batch_size)
                 g = self.graph(_bucket(count, batch_size))
                 try:
                     for slot, rows in zip(g.inputs, sources):
@@ -256,6 +275,16 @@ cdef class Predictor:
                 start += count
                 self._recent = g if len(g.inputs) == 1 else None
         return results
+
+
+cdef int64_t _next(int64_t left, int64_t batch_size):
+    """How many of the rows that are left to compute next, so that few surplus ones are computed."""
+    cdef int64_t bucket = _bucket(left, batch_size)
+    if left >= batch_size:
+        return batch_size
+    if bucket <= 64 or bucket - left <= bucket // 8:
+        return left
+    return _bucket(left // 2 + 1, batch_size)  # the largest power of two within
 
 
 cdef int64_t _bucket(int64_t n, int64_t batch_size):

@@ -195,7 +195,7 @@ def _predict(model, x, batch_size, steps, callbacks, workers, display):
     elif arrays is not None and (arrays.lazy or arrays.watch() is not None):
         chunk = -(-1024 // size) * size
     if chunk is None:
-        return predictor.predict(x, size)
+        return predictor.predict(x, predictor.rows_at_once if batch_size is None else size)
     if arrays is None:
         arrays = Arrays(model.program, None, x)
     return _predict_slabs(predictor, arrays, size, chunk, steps, hooks, display)

@@ -72,6 +72,18 @@ def test_the_same_bits_as_from_a_copy_at_any_address(name, form):
         assert here.tobytes() == x.tobytes()
 
 
+@pytest.mark.parametrize("batch_size", [None, 1, 7, 64, 100, 300])
+def test_every_row_is_predicted_once_whatever_is_left_for_the_last_batches(batch_size, form):
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(2)])
+    w, b = (a.astype(np.float64) for a in model.get_weights())
+    x = np.random.default_rng(0).normal(size=(1700, 3)).astype(np.float32)
+    wanted = x @ w + b
+    for n in (1, 2, 31, 33, 63, 64, 65, 71, 99, 127, 128, 129, 175, 255, 257, 511, 512, 513, 1023,
+              1100, 1700):
+        found = model.predict(x[:n], batch_size=batch_size)
+        np.testing.assert_allclose(found, wanted[:n], rtol=1e-5, atol=1e-6)
+
+
 def test_the_graph_keeps_no_address_of_the_callers_arrays(form):
     model = pyggml.Sequential([pyggml.Input((3,)), layers.Flatten(), layers.Dense(2)])
     x = np.ones((8, 3), np.float32)
