@@ -30,10 +30,6 @@ cnp.import_array()
 _NEAR = 1 << 21  # elements of a result that stay in the caches
 
 
-def _symbols(program):
-    return program.inputs + [s for node in program.nodes for s in node.outputs]
-
-
 def build(make, Py_ssize_t batch_size, bint training, dict bindings, trained=None):
     """Build a graph by ``make(graph)``, with as much capacity as it turns out to need.
 
@@ -139,9 +135,8 @@ cdef class Predictor:
         self.lock = Lock() if lock is None else lock
         self._graphs = OrderedDict()
         self._recent = None
-        widest = max([math.prod(s.shape[1:]) for s in _symbols(program)])
         self.rows_at_once = 512
-        while self.rows_at_once > 32 and self.rows_at_once * widest > _NEAR:
+        while self.rows_at_once > 32 and self.rows_at_once * program.widest > _NEAR:
             self.rows_at_once //= 2
 
     cpdef ForwardGraph graph(self, batch_size, criterion=None):

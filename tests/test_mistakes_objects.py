@@ -272,3 +272,41 @@ assert type(model.optimizer).__name__ == "SGD"
 for _ in range(3):
     assert again.step(x, y) == trainer.step(x, y) == plain.step(x, y)
 """) == ""
+
+
+@pytest.mark.parametrize(("make", "name", "value"), [
+    (lambda: layers.Dense(3, "relu"), "activation", "tanh"),
+    (lambda: layers.Dense(3), "kernel_regularizer", "l2"),
+    (lambda: layers.Dropout(0.5), "rate", 0.1),
+    (lambda: layers.BatchNormalization(), "momentum", 0.5),
+    (lambda: layers.LayerNormalization(), "epsilon", 0.1),
+    (lambda: layers.Activation("relu"), "activation", "tanh"),
+])
+def test_settings_of_a_built_layer_cannot_change_behind_the_back_of_its_graphs(make, name, value):
+    layer = make()
+    before = getattr(layer, name)
+    setattr(layer, name, before)  # not built yet
+    model = pyggml.Sequential([pyggml.Input((3,)), layer])
+    with pytest.raises(AttributeError, match=f"{name} of layer '{layer.name}' cannot be changed"):
+        setattr(layer, name, value)
+    assert getattr(layer, name) is before
+    layer.trainable, layer.name = False, "other"
+    assert model.predict(np.ones((2, 3))).shape == (2, 3)
+
+
+def test_a_custom_layer_may_keep_notes_beside_its_settings():
+    class Noting(layers.Layer):
+        def __init__(self, factor, **kwargs):
+            super().__init__(**kwargs)
+            self.factor, self.seen = factor, None
+
+        def call(self, x):
+            self.seen = x.shape
+            return x * self.factor
+
+    layer = Noting(2.0)
+    model = pyggml.Sequential([pyggml.Input((3,)), layer])
+    assert np.all(model.predict(np.ones((2, 3))) == 2)
+    assert layer.seen == (2, 3)
+    with pytest.raises(AttributeError, match="factor"):
+        layer.factor = 3.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,16 @@ def unique_name(base):
     n = _counts.get(base, 0)
     _counts[base] = n + 1
     return base if n == 0 else f"{base}_{n}"
+
+
+@functools.cache
+def _settings(cls):
+    """Names of the arguments of a layer's constructors, but for those that may change later."""
+    found: set[str] = set()
+    for base in cls.__mro__[:-1]:
+        if "__init__" in vars(base):
+            found.update(inspect.signature(base.__init__).parameters)
+    return frozenset(found - {"self", "name", "trainable"})
 
 
 class Symbol:
@@ -77,6 +88,11 @@ class Layer:
     trainable : bool
         Whether training moves the weights.
 
+    Notes
+    -----
+    What the constructor was given cannot be changed once the layer is built: graphs that exist
+    would go on with the old value, and later ones would have the new one.
+
     Examples
     --------
     >>> import pyggml
@@ -98,6 +114,15 @@ class Layer:
         self.built = False
         self._trainable = bool(trainable)
         self._own: list[tuple[Variable, bool]] = []
+
+    def __setattr__(self, name, value):
+        known = vars(self)
+        if (known.get("built") and name in known and value is not known[name]
+                and name in _settings(type(self))):
+            raise AttributeError(
+                f"{name} of layer {self.name!r} cannot be changed from {known[name]!r} to "
+                f"{value!r}: the layer is built; make a new one")
+        super().__setattr__(name, value)
 
     # -- what subclasses write -----------------------------------------------------------
 
