@@ -1,8 +1,12 @@
 """Wrong objects where others are expected: functions that return no tensor, integers that no C
 type holds, things of other classes handed to pyggml.opt, models that changed under a trainer."""
 
+import numpy as np
 import pytest
 from child import run_child
+
+import pyggml
+from pyggml import layers
 
 PREPARE = """
 import os, tempfile
