@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from pyggml._forward import build
 from pyggml._graph import Tensor
 from pyggml._random import generator
 from pyggml._scalars import integer, number
+from pyggml._settings import Settled
 from pyggml._variable import Variable
 
 if TYPE_CHECKING:
@@ -33,16 +33,6 @@ def unique_name(base):
     n = _counts.get(base, 0)
     _counts[base] = n + 1
     return base if n == 0 else f"{base}_{n}"
-
-
-@functools.cache
-def _settings(cls):
-    """Names of the arguments of a layer's constructors, but for those that may change later."""
-    found: set[str] = set()
-    for base in cls.__mro__[:-1]:
-        if "__init__" in vars(base):
-            found.update(inspect.signature(base.__init__).parameters)
-    return frozenset(found - {"self", "name", "trainable"})
 
 
 class Symbol:
@@ -78,7 +68,7 @@ class Node:
         self.single = True
 
 
-class Layer:
+class Layer(Settled):
     """Base of all layers. Subclasses write :meth:`build` and :meth:`call`.
 
     Parameters
@@ -115,14 +105,8 @@ class Layer:
         self._trainable = bool(trainable)
         self._own: list[tuple[Variable, bool]] = []
 
-    def __setattr__(self, name, value):
-        known = vars(self)
-        if (known.get("built") and name in known and value is not known[name]
-                and name in _settings(type(self))):
-            raise AttributeError(
-                f"{name} of layer {self.name!r} cannot be changed from {known[name]!r} to "
-                f"{value!r}: the layer is built; make a new one")
-        super().__setattr__(name, value)
+    def _whose(self):
+        return f"layer {self.name!r}"
 
     # -- what subclasses write -----------------------------------------------------------
 
@@ -243,6 +227,8 @@ class Layer:
                             regularizer, clear=draw)
         if draw:
             variable.initialize(generator())
+        if isinstance(regularizer, Settled):
+            regularizer.settle()
         self._own.append((variable, bool(trainable)))
         return variable
 
@@ -368,6 +354,7 @@ class Layer:
         if not self.built:
             self.build(shape)
             self.built = True
+            self.settle()
             if not self._trainable:
                 self.trainable = False  # of layers inside too
 
