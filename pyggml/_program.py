@@ -1,5 +1,7 @@
 """What a model computes, as a list of layer calls that can be run on any graph."""
 
+import math
+
 from pyggml._graph import Tensor
 from pyggml._slot import Slot
 
@@ -16,6 +18,8 @@ class Program:
     layers : list of Layer
         Each once, in the order of first use.
     variables : list of Variable
+    widest : int
+        Elements of a row, where there are most.
     """
 
     def __init__(self, inputs, outputs):
@@ -28,6 +32,8 @@ class Program:
             raise ValueError("inputs holds the same symbol twice")
         self.nodes = self._sort()
         self._check_inputs()
+        symbols = self.inputs + [s for node in self.nodes for s in node.outputs]
+        self.widest = max(math.prod(s.shape[1:]) for s in symbols)
         self.layers = list(dict.fromkeys(
             [s.node.layer for s in self.inputs] + [n.layer for n in self.nodes]))
         names = set()
