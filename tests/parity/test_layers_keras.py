@@ -152,6 +152,31 @@ def test_order_of_elements_in_flatten_reshape_and_permute():
     check(one("ZeroPadding2D", padding=((1, 0), (2, 3)), **last), (3, 4, 2), train=False)
 
 
+def branched(library, seed):
+    """A model of layers that take each what any layer before them gives."""
+    rng = np.random.default_rng(seed)
+    inputs = [library.Input((4,), name=f"in{i}") for i in range(2)]
+    shared = library.layers.Dense(4, name="shared")
+    found = list(inputs)
+    for i in range(6):
+        source, other = (found[n] for n in rng.integers(len(found), size=2))
+        kind = rng.integers(4)
+        if kind == 0:
+            found.append(library.layers.Add(name=f"add{i}")([source, other]))
+        else:
+            layer = shared if kind == 1 else library.layers.Dense(4, name=f"dense{i}")
+            found.append(layer(source))
+    joined = library.layers.Concatenate(name="joined")(found)
+    return library.Model(inputs, [joined, library.layers.Dense(2, name="head")(found[3])])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_of_weights_of_branched_models(seed):
+    theirs, ours = branched(keras, seed), branched(pyggml, seed)
+    names = [variable.path for variable in theirs.weights]
+    assert list(ours.weight_names.values()) == names
+
+
 def test_activations():
     names = [name for name in pyggml.activations._functions if hasattr(keras.activations, name)]
     assert len(names) > 15
