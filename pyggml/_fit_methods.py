@@ -236,7 +236,8 @@ class FitMethods:
         ----------
         x : array_like of shape (n, ...), or list or dict of them
             Of any kind that :meth:`fit` takes; or a generator of x, or of tuples that begin
-            with x.
+            with x. Rows of float32 in C order are read where they lie, without the GIL: another
+            thread must not change them meanwhile.
         batch_size : int, optional
             Rows computed at once. By default 32, as in Keras, where callbacks, ``steps`` or a
             progress bar count batches; else from 32 to 512, the fewer the wider the layers.
