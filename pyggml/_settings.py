@@ -1,17 +1,15 @@
 """Constructor arguments that graphs are made with, and that cannot change behind their backs."""
 
-import functools
 import inspect
 
 
-@functools.cache
 def settings(cls):
     """Return the names of the arguments of a class's constructors, as far as they are settings."""
     found = set()
     for base in cls.__mro__[:-1]:
         if "__init__" in vars(base):
             found.update(inspect.signature(base.__init__).parameters)
-    return frozenset(found - {"self", "name", "trainable"})
+    return found - {"self", "name", "trainable"}
 
 
 class Settled:
