@@ -15,6 +15,7 @@ class _Tapped:
     def __init__(self, program, layer):
         self.program, self.layer = program, layer
         self.make_inputs = program.make_inputs
+        self.widest = program.widest
         self.split_inputs = program.split_inputs
 
     def run(self, graph, tensors):
@@ -29,6 +30,7 @@ class _Finder:
     def __init__(self, program):
         self.program = program
         self.make_inputs = program.make_inputs
+        self.widest = program.widest
         self.layers = []
 
     def run(self, graph, tensors):

@@ -201,4 +201,6 @@ def make(loss, loss_weights, output_names, output_shapes):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"loss_weights must be finite and not negative, got {value}")
         factors.append(value)
+    for item in found:
+        item.settle()
     return Criterion(found, factors, output_names, output_shapes)

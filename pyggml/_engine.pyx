@@ -492,6 +492,10 @@ cdef class Engine:
         """What ``compile`` made for this trainer, or None for the one of ``fit``: the model's."""
         return self.made_with
 
+    def _training_mode(self):
+        """What this trains, whatever was frozen since for others."""
+        return self.mode
+
     # -- what checkpoints hold -------------------------------------------------------------
 
     def _get_state(self, use=None):

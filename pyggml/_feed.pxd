@@ -24,7 +24,8 @@ cdef class Feed:
     cdef readonly int64_t n_rows
     cdef bint unweighted
     cdef int check_rows(self, list inputs, object loss, const int64_t[:, ::1] index) except -1
-    cdef int fill(self, list inputs, object loss, order, int64_t start, int64_t n) except -1
+    cdef int fill(self, list inputs, object loss, order, int64_t start, int64_t n,
+                  bint borrow=*) except -1
 
 
 cdef int load_batch(list inputs, object loss, object program, object criterion, x, y,

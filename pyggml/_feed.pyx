@@ -194,8 +194,12 @@ cdef class Feed:
             slot.check_rows(rows, n, &index[0, 0])
         return 0
 
-    cdef int fill(self, list inputs, object loss, order, int64_t start, int64_t n) except -1:
-        """Copy rows ``start`` to ``start + n`` of an order (None: as they lie)."""
+    cdef int fill(self, list inputs, object loss, order, int64_t start, int64_t n,
+                  bint borrow=False) except -1:
+        """Copy rows ``start`` to ``start + n`` of an order (None: as they lie).
+
+        ``borrow`` allows the graph to read inputs where they lie, until they are given back.
+        """
         cdef Slot slot
         cdef Rows rows
         cdef int64_t[::1] index
@@ -203,8 +207,11 @@ cdef class Feed:
         if order is not None:
             index = order
             p = &index[0]
+        # Weights of 0 blank rows of the inputs.
+        borrow = borrow and order is None and not loss.weights
         for slot, rows in zip(inputs, self.x):
-            slot.fill(rows, start, n, p)
+            if not (borrow and slot.borrow(rows, start, n)):
+                slot.fill(rows, start, n, p)
         for slot, rows in zip(loss.labels, self.y):
             slot.fill(rows, start, n, p)
         if loss.weights:
@@ -244,8 +251,13 @@ def read(Tensor t):
 def evaluate_rows(Feed feed, ForwardGraph g, order, int64_t start, int64_t n):
     """Return the total loss on rows of a feed; predictions can be read from the graph then."""
     cdef Tensor total = g.loss.total
-    feed.fill(g.inputs, g.loss, order, start, n)
-    g.compute()
+    cdef Slot slot
+    try:
+        feed.fill(g.inputs, g.loss, order, start, n, True)
+        g.compute()
+    finally:
+        for slot in g.inputs:
+            slot.give_back()
     return <double>(<float *>total.ptr.data)[0]
 
 

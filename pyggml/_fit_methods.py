@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from pyggml.history import History
 
+# Arguments that were left out, or mean as much, are these very objects; bool 0 and array 0 are not.
+_ZERO, _NONE = 0, ()
+
 
 class FitMethods:
     """What :class:`pyggml.Model` offers for training.
@@ -33,6 +36,8 @@ class FitMethods:
 
     if TYPE_CHECKING:  # what models bring
         compiled: Any
+        _program: Any
+        _predictor: Any
         require_compiled: Callable[[], None]
         _build_from: Callable[[Any], None]
 
@@ -103,7 +108,7 @@ class FitMethods:
         shuffle_before_split : bool
             Whether rows are shuffled before ``validation_split`` takes the last ones.
         workers : int
-            Threads that prepare batches of a generator or a file ahead, in order.
+            From 0 to 256: threads that prepare batches of a generator or a file ahead, in order.
         seed : int, optional
             For shuffles, splits and dropout. The order of an epoch then depends on the seed and
             its number alone; without, orders come from :func:`pyggml.set_seed`'s stream.
@@ -223,7 +228,7 @@ class FitMethods:
                                  workers)
         return _result(logs, return_dict)
 
-    def predict(self, x, batch_size=32, matmul_precision=None, steps=None, callbacks=(),
+    def predict(self, x, batch_size=None, matmul_precision=None, steps=None, callbacks=(),
                 workers=0, verbose=0) -> NDArray[np.float32] | Any:
         """Return the outputs in evaluation mode.
 
@@ -231,9 +236,11 @@ class FitMethods:
         ----------
         x : array_like of shape (n, ...), or list or dict of them
             Of any kind that :meth:`fit` takes; or a generator of x, or of tuples that begin
-            with x.
-        batch_size : int
-            Rows computed at once.
+            with x. Rows of float32 in C order are read where they lie, without the GIL: another
+            thread must not change them meanwhile.
+        batch_size : int, optional
+            Rows computed at once. By default 32, as in Keras, where callbacks, ``steps`` or a
+            progress bar count batches; else from 32 to 512, the fewer the wider the layers.
         matmul_precision : {None, "default", "float32"}
             ggml's hint for matrix products; on the CPU all are float32.
         steps : int, optional
@@ -249,6 +256,12 @@ class FitMethods:
         numpy.ndarray of float32, or list of them for several outputs
             Arrays that own their memory.
         """
+        if (matmul_precision is None and steps is None and callbacks is _NONE
+                and workers is _ZERO and verbose is _ZERO and self._program is not None):
+            # Nothing to show or to tell: the short way, for one observation after another.
+            found = self._predictor.predict_plain(x, batch_size)
+            if found is not None:
+                return found
         check_precision(matmul_precision)
         found = training.predict(self, x, batch_size, steps, callbacks, workers, verbose)
         return found[0] if len(found) == 1 else found

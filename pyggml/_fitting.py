@@ -11,6 +11,7 @@ from pyggml import _calibration
 from pyggml._batches import Resident, Sliced, Streamed, Weighting, mask_for
 from pyggml._epochs import Epochs
 from pyggml._meter import Meter
+from pyggml._prefetch import worker_count
 from pyggml._random import generator as global_generator
 from pyggml._random import new_generator
 from pyggml.callbacks import CallbackList
@@ -280,7 +281,7 @@ def fit(model, x, y, **options):
     o.validation_batch_size = batch_rows(o.validation_batch_size or o.batch_size,
                                          "validation_batch_size")
     o.validation_freq = positive_int(o.validation_freq, "validation_freq")
-    o.workers = count(o.workers, "workers")
+    o.workers = worker_count(o.workers)
     o.seed = None if o.seed is None else count(o.seed, "seed")
     if o.verbose not in ("auto", 0, 1, 2):
         raise ValueError(f"verbose must be 'auto', 0, 1 or 2, got {o.verbose!r}")

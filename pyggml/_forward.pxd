@@ -25,6 +25,7 @@ cdef class Predictor:
     cdef readonly Lock lock
     cdef readonly object _graphs
     cdef ForwardGraph _recent
+    cdef readonly int64_t rows_at_once
     cpdef ForwardGraph graph(self, batch_size, criterion=*)
     cdef list predict_again(self, x, int64_t batch_size)
     cpdef list predict_array(self, x, int64_t batch_size)

@@ -22,8 +22,12 @@ from pyggml._runtime cimport Context, Scheduler
 from pyggml._slot cimport Slot
 
 from pyggml._graph import GraphFull
+from pyggml._lowering import enabled as lowering_enabled
 
 cnp.import_array()
+
+
+_NEAR = 1 << 21  # elements of a result that stay in the caches
 
 
 def build(make, Py_ssize_t batch_size, bint training, dict bindings, trained=None):
@@ -86,6 +90,9 @@ cdef class ForwardGraph:
         require(planned_bytes(self.cgraph), f"a batch of {batch_size} rows")
         if not _ggml.ggml_backend_sched_alloc_graph(self.scheduler.ptr, self.cgraph):
             raise MemoryError(f"no memory to evaluate a batch of {batch_size} rows")
+        if lowering_enabled():  # the kernels take any address
+            for slot in self.inputs:
+                (<Slot>slot).let_borrow(self.graph)
         self.graph.seal()
 
     cpdef bint stale(self):
@@ -113,6 +120,11 @@ cdef class Predictor:
     bindings : dict
     lock : Lock, optional
         Held while computing. By default one of its own.
+
+    Attributes
+    ----------
+    rows_at_once : int
+        A batch size for many rows, from 32 to 512: large products, results still near the CPU.
     """
 
     max_graphs = 12  # batch sizes are powers of two or the caller's own
@@ -123,6 +135,9 @@ cdef class Predictor:
         self.lock = Lock() if lock is None else lock
         self._graphs = OrderedDict()
         self._recent = None
+        self.rows_at_once = 512
+        while self.rows_at_once > 32 and self.rows_at_once * program.widest > _NEAR:
+            self.rows_at_once //= 2
 
     cpdef ForwardGraph graph(self, batch_size, criterion=None):
         """Return the graph for a batch size, made at first use."""
@@ -192,6 +207,19 @@ cdef class Predictor:
         finally:
             self.lock.give()
 
+    def predict_plain(self, x, batch_size):
+        """As :meth:`predict_any` for an array and a number of rows; None for anything else."""
+        cdef int64_t size
+        if type(x) is not cnp.ndarray:
+            return None
+        if batch_size is None:
+            size = self.rows_at_once
+        elif type(batch_size) is int and 0 < batch_size <= 1 << 30:
+            size = batch_size
+        else:
+            return None
+        return self.predict_any(x, size)
+
     cdef object predict_any(self, x, int64_t batch_size):
         """As :meth:`predict_array`, but a single output by itself."""
         cdef list results = self.predict_array(x, batch_size)
@@ -226,17 +254,32 @@ cdef class Predictor:
             results = [np.empty((n,) + tuple(out.shape[1:]), np.float32) for out in g.outputs]
             start = 0
             while start < n:
-                count = min(batch_size, n - start)
+                count = _next(n - start, batch_size)
                 g = self.graph(_bucket(count, batch_size))
-                for slot, rows in zip(g.inputs, sources):
-                    slot.fill(rows, start, count, NULL)
-                g.compute()
+                try:
+                    for slot, rows in zip(g.inputs, sources):
+                        if not slot.borrow(rows, start, count):
+                            slot.fill(rows, start, count, NULL)
+                    g.compute()
+                finally:
+                    for slot in g.inputs:
+                        slot.give_back()
                 for out, array in zip(g.outputs, results):
                     row = out.ptr.nb[3] * out.ptr.ne[3] // <int64_t>out.shape[0]
                     memcpy(cnp.PyArray_BYTES(array) + start * row, out.ptr.data, count * row)
                 start += count
                 self._recent = g if len(g.inputs) == 1 else None
         return results
+
+
+cdef int64_t _next(int64_t left, int64_t batch_size):
+    """How many of the rows that are left to compute next, so that few surplus ones are computed."""
+    cdef int64_t bucket = _bucket(left, batch_size)
+    if left >= batch_size:
+        return batch_size
+    if bucket <= 64 or bucket - left <= bucket // 8:
+        return left
+    return _bucket(left // 2 + 1, batch_size)  # the largest power of two within
 
 
 cdef int64_t _bucket(int64_t n, int64_t batch_size):

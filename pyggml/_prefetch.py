@@ -4,6 +4,18 @@ import os
 import threading
 import time
 
+from pyggml._scalars import integer
+
+MAX_WORKERS = 256
+
+
+def worker_count(value):
+    """Return a number of threads as an int, or raise TypeError or ValueError."""
+    value = integer(value, "workers")
+    if not 0 <= value <= MAX_WORKERS:
+        raise ValueError(f"workers must be from 0 to {MAX_WORKERS}, got {value}")
+    return value
+
 
 class Prefetcher:
     """Iterates over the results of tasks that threads work on ahead.
@@ -40,8 +52,14 @@ class Prefetcher:
         self._closed = False
         self._threads = [threading.Thread(target=self._work, daemon=True,
                                           name=f"pyggml-prefetch-{i}") for i in range(workers)]
-        for thread in self._threads:
-            thread.start()
+        for begun, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system gives no more
+                self._threads = self._threads[:begun]
+                self.close()
+                raise RuntimeError(f"thread {begun + 1} of workers={workers} cannot be started: "
+                                   f"{error}") from error
 
     def _work(self):
         while True:

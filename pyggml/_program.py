@@ -1,5 +1,7 @@
 """What a model computes, as a list of layer calls that can be run on any graph."""
 
+import math
+
 from pyggml._graph import Tensor
 from pyggml._slot import Slot
 
@@ -14,8 +16,11 @@ class Program:
     Attributes
     ----------
     layers : list of Layer
-        Each once, in the order of first use.
+        Each once: those of the inputs, then the others in Keras' order, which that of the
+        weights follows.
     variables : list of Variable
+    widest : int
+        Elements of a row, where there are most.
     """
 
     def __init__(self, inputs, outputs):
@@ -28,8 +33,9 @@ class Program:
             raise ValueError("inputs holds the same symbol twice")
         self.nodes = self._sort()
         self._check_inputs()
-        self.layers = list(dict.fromkeys(
-            [s.node.layer for s in self.inputs] + [n.layer for n in self.nodes]))
+        symbols = self.inputs + [s for node in self.nodes for s in node.outputs]
+        self.widest = max(math.prod(s.shape[1:]) for s in symbols)
+        self.layers = list(dict.fromkeys([s.node.layer for s in self.inputs] + self._listed()))
         names = set()
         for layer in self.layers:
             if layer.name in names:
@@ -42,6 +48,7 @@ class Program:
         """Order the nodes between inputs and outputs; without recursion, models may be deep."""
         given = {id(s) for s in self.inputs}
         order, done, begun = [], set(), set()
+        self._reached = {}  # layers, numbered as they are come upon from the outputs
         stack = [(s, False) for s in reversed(self.outputs)]
         while stack:
             symbol, ready = stack.pop()
@@ -58,9 +65,27 @@ class Program:
             if id(node) in begun:  # what it depends on led back to it
                 raise ValueError(f"the layers form a loop through {node.layer.name!r}")
             begun.add(id(node))
+            self._reached.setdefault(node.layer, len(self._reached))
             stack.append((symbol, True))
             stack += [(s, False) for s in reversed(node.inputs)]
         return order
+
+    def _listed(self):
+        """Return the layers as Keras lists them: those that most calls follow come first.
+
+        Of those that as many follow, in the order in which they are come upon from the outputs.
+        Lists of weights can be handed over only where both sides agree on it.
+        """
+        after = {id(node): 0 for node in self.nodes}  # calls between a call and the outputs
+        most = {}
+        for node in reversed(self.nodes):
+            depth = most[node.layer] = max(after[id(node)], most.get(node.layer, 0))
+            for symbol in node.inputs:
+                if id(symbol.node) in after:
+                    after[id(symbol.node)] = max(after[id(symbol.node)], depth + 1)
+        reached = self._reached
+        del self._reached
+        return sorted(most, key=lambda layer: (-most[layer], reached[layer]))
 
     def _check_inputs(self):
         """Refuse inputs that no output depends on."""

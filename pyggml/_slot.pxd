@@ -4,7 +4,7 @@ cimport numpy as cnp
 
 from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
-from pyggml._graph cimport Tensor
+from pyggml._graph cimport Graph, Tensor
 
 
 cdef class Slot:
@@ -19,6 +19,10 @@ cdef class Slot:
     cdef int code
     cdef int n_axes
     cdef int32_t * labels
+    cdef float * own
+    cdef _ggml.ggml_tensor ** seen
+    cdef int64_t * offsets
+    cdef Py_ssize_t n_seen
     cdef float * data(self) noexcept nogil
     cpdef Rows accept(self, value)
     cdef bint weighs(self, int64_t n) noexcept nogil
@@ -26,6 +30,9 @@ cdef class Slot:
                      const int64_t * index) noexcept nogil
     cdef int fill(self, Rows rows, int64_t start, int64_t n, const int64_t * index) except -1
     cdef int check_rows(self, Rows rows, int64_t n, const int64_t * index) except -1
+    cdef int let_borrow(self, Graph graph) except -1
+    cdef bint borrow(self, Rows rows, int64_t start, int64_t n) noexcept nogil
+    cdef void give_back(self) noexcept nogil
     cdef int load(self, value) except -1
     cdef bint takes(self, cnp.ndarray array) noexcept
     cdef int _bad_label(self, Rows rows, int64_t bad) except -1

@@ -9,8 +9,10 @@ from libc.string cimport memcpy, memset
 cimport cython
 cimport numpy as cnp
 
+from pyggml cimport _ggml
 from pyggml._arrays cimport Rows
-from pyggml._graph cimport Tensor
+from pyggml._graph cimport Graph, Tensor
+from pyggml._runtime cimport Context
 
 from pyggml._arrays import as_array
 
@@ -50,6 +52,8 @@ cdef class Slot:
     def __cinit__(self, Tensor tensor, str name, str kind="dense", int64_t limit=INT32_MAX,
                   row_shape=None):
         self.labels = NULL
+        self.seen = NULL
+        self.offsets = NULL
         self.tensor = tensor
         self.name = name
         self.kind = kind
@@ -70,6 +74,8 @@ cdef class Slot:
 
     def __dealloc__(self):
         free(self.labels)
+        free(self.seen)
+        free(self.offsets)
 
     cdef float * data(self) noexcept nogil:
         return <float *>self.tensor.ptr.data
@@ -203,6 +209,52 @@ cdef class Slot:
         if self.code == _WEIGHT:
             self._check_weights(self.data(), n * self.row_size)
         return 0
+
+    cdef int let_borrow(self, Graph graph) except -1:
+        """Allow :meth:`borrow` in a graph that is complete and only reads its inputs."""
+        cdef _ggml.ggml_tensor * t
+        cdef Context context
+        cdef Py_ssize_t i
+        cdef size_t address
+        if self.code != _DENSE or self.n_seen:
+            return 0
+        found = []  # the tensor and its views
+        for context in (graph.inputs, graph.compute):
+            t = _ggml.ggml_get_first_tensor(context.ptr)
+            while t is not NULL:
+                if (t is self.tensor.ptr or t.view_src is self.tensor.ptr) and t.data is not NULL:
+                    found.append(<size_t>t)
+                t = _ggml.ggml_get_next_tensor(context.ptr, t)
+        self.seen = <_ggml.ggml_tensor **>malloc(len(found) * sizeof(void *))
+        self.offsets = <int64_t *>malloc(len(found) * sizeof(int64_t))
+        if self.seen is NULL or self.offsets is NULL:
+            raise MemoryError
+        self.own = self.data()
+        for i, address in enumerate(found):
+            self.seen[i] = <_ggml.ggml_tensor *>address
+            self.offsets[i] = <char *>self.seen[i].data - <char *>self.own
+        self.n_seen = len(found)
+        return 0
+
+    cdef bint borrow(self, Rows rows, int64_t start, int64_t n) noexcept nogil:
+        """Let the graph read n accepted rows where they lie, until :meth:`give_back`.
+
+        Returns False, and does nothing, where they would have to be copied.
+        """
+        cdef Py_ssize_t i
+        cdef const char * source = rows.base + start * rows.row_step
+        if (n != self.n_rows or self.n_seen == 0 or not rows.contiguous
+                or rows.row_step != self.row_size * <int64_t>sizeof(float)
+                or <size_t>source % sizeof(float)):
+            return False
+        for i in range(self.n_seen):
+            self.seen[i].data = <void *>(source + self.offsets[i])
+        return True
+
+    cdef void give_back(self) noexcept nogil:
+        cdef Py_ssize_t i
+        for i in range(self.n_seen):
+            self.seen[i].data = <char *>self.own + self.offsets[i]
 
     cdef int load(self, value) except -1:
         """Check and copy a whole batch."""

@@ -165,8 +165,9 @@ def save(path, trainer, keep=1, objects=None, extra=None):
         raise TypeError(f"objects must be a dict, got {type(objects).__name__}")
     model = trainer.compiled
     metadata = base_metadata("checkpoint", model)
+    mode = trainer._training_mode()
     try:
-        metadata |= architecture(model) | {
+        metadata |= architecture(model, mode) | {
             "pyggml.compile": dumps(compile_arguments(model, trainer._compiled_with()))}
     except TypeError as error:
         # The weights are what a long job cannot afford to lose; it can make its model itself.
@@ -176,7 +177,7 @@ def save(path, trainer, keep=1, objects=None, extra=None):
         names, tensors = Names(), []
         encoder = _states.Encoder(names, tensors)
         metadata["pyggml.weights"] = dumps(
-            weight_records(model, names, tensors, state["weights"]))
+            weight_records(model, names, tensors, state["weights"], mode=mode))
         metadata["pyggml.training"] = dumps(training_record(state, names, tensors, window=True))
         metadata["pyggml.random"] = dumps(
             encoder.encode(_random.generator().bit_generator.state, "random"))

@@ -2,7 +2,8 @@
 
 An initializer is called with the shape of the weight and a NumPy generator and returns an
 array. Fans are counted as in Keras: for a kernel (..., inputs, outputs) the product of the
-leading sizes multiplies both.
+leading sizes multiplies both. The kernels of attention are matrices whose rows or columns are
+divided among the heads, and count as such.
 """
 
 import math
@@ -298,6 +299,27 @@ HeNormal = _scaled("HeNormal", 2.0, "fan_in", "truncated_normal",
 LecunUniform = _scaled("LecunUniform", 1.0, "fan_in", "uniform", "Uniform on +-sqrt(3 / fan_in).")
 LecunNormal = _scaled("LecunNormal", 1.0, "fan_in", "truncated_normal",
                       "Truncated normal of variance 1 / fan_in.")
+
+
+class _OfMatrix(Initializer):
+    """An initializer whose fans are those of a matrix, for a weight that has more axes.
+
+    ``rows`` is the number of leading axes that are its inputs.
+    """
+
+    def __init__(self, initializer, rows) -> None:
+        super().__init__()
+        self.initializer, self.rows = initializer, rows
+
+    def __call__(self, shape, rng):
+        matrix = (math.prod(shape[:self.rows]), math.prod(shape[self.rows:]))
+        return self.initializer(matrix, rng).reshape(shape)
+
+
+def _of_matrix(initializer, rows):
+    """Return what draws a weight whose first axes, so many, are inputs and the others outputs."""
+    scaled = isinstance(initializer, VarianceScaling)  # others do not look at fans
+    return _OfMatrix(initializer, rows) if scaled else initializer
 
 
 class Orthogonal(Initializer):

@@ -114,7 +114,10 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers in the order of first use."""
+        """The layers: of the inputs, then the others as Keras lists them.
+
+        Those that most calls follow come first.
+        """
         return list(self.program.layers)
 
     @property

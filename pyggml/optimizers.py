@@ -193,7 +193,9 @@ class Adam(Optimizer):
     beta_1, beta_2 : float
         In [0, 1).
     epsilon : float
-        Added to the root of the corrected second moment.
+        Added to the root of the corrected second moment, as in the paper and in PyTorch. Keras
+        adds it to the root of the moment before the correction, by which its epsilon has the
+        effect of a larger one here: of ``epsilon / sqrt(1 - beta_2**t)`` at update t.
     weight_decay : float
         Decoupled, in [0, 1].
     **kwargs
@@ -210,7 +212,7 @@ class Adam(Optimizer):
     rule = "adamw"
     n_slots = 2
 
-    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8,
+    def __init__(self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8, *,
                  weight_decay=0.0, **kwargs) -> None:
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.beta_1 = _within(beta_1, "beta_1", 0, 1, open_high=True)
@@ -229,17 +231,22 @@ class AdamW(Adam):
 
     Parameters
     ----------
-    learning_rate, beta_1, beta_2, epsilon, weight_decay : float
-        As for :class:`Adam`; the decay is 0 unless given.
+    learning_rate, weight_decay, beta_1, beta_2, epsilon : float
+        As for :class:`Adam`, in Keras' order; the decay is 0 unless given.
     **kwargs
         As for :class:`Optimizer`.
 
     Examples
     --------
     >>> from pyggml import optimizers
-    >>> optimizers.AdamW(weight_decay=0.01, decay_biases=False).weight_decay
+    >>> optimizers.AdamW(1e-3, 0.01, decay_biases=False).weight_decay
     0.01
     """
+
+    def __init__(self, learning_rate=1e-3, weight_decay=0.0, beta_1=0.9, beta_2=0.999,
+                 epsilon=1e-8, **kwargs) -> None:
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, weight_decay=weight_decay,
+                         **kwargs)
 
 
 class SGD(Optimizer):

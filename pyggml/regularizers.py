@@ -5,9 +5,10 @@ import math
 from pyggml import ops
 from pyggml._lookup import lookup
 from pyggml._scalars import number
+from pyggml._settings import Settled
 
 
-class Regularizer:
+class Regularizer(Settled):
     """Base of all penalties: ``l1 * sum(|w|) + l2 * sum(w^2)``, as in Keras' documentation.
 
     A regularizer is called with a weight as a tensor and returns a term of the loss, of shape
@@ -60,6 +61,10 @@ class Regularizer:
     def get_config(self):
         """Return the arguments of the constructor."""
         return {"l1": self.l1, "l2": self.l2}
+
+    def __repr__(self):
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
+        return f"{type(self).__name__}({arguments})"
 
     def __eq__(self, other):
         return type(self) is type(other) and vars(self) == vars(other)

@@ -18,6 +18,7 @@ import numpy as np
 
 from pyggml import _config, _loading, _serialize
 from pyggml._container import MAX_NAME, Container, FileFormatError, write
+from pyggml._freezing import TrainingMode, walk
 from pyggml._gguf import Checksum, layout, quantize
 from pyggml._serialize import register
 from pyggml.layers.base import positive_int
@@ -161,28 +162,33 @@ def _owners(model):
     return found
 
 
-def weight_records(model, names, tensors, values=None, wanted=None):
+def weight_records(model, names, tensors, values=None, wanted=None, mode=None):
     """Add the weights of a model, or their values elsewhere, to the tensors of a file."""
     owner = _owners(model)
+    mode = TrainingMode(model.program) if mode is None else mode
     return [record(names, name, v if values is None else values[name], tensors, wanted,
-                   trainable=bool(v.trainable), layer=owner[v], weight=v.name)
+                   trainable=v in mode, layer=owner[v], weight=v.name)
             for v, name in model.weight_names.items()]
 
 
-def frozen_statistics(layers):
-    """Return the layers, those inside others too, that normalise by statistics kept fixed."""
-    found = []
-    for layer in layers:
-        found += [layer] if getattr(layer, "freeze_stats", False) else []
-        found += frozen_statistics(layer.sublayers)
-    return found
+def _statistics(model, mode):
+    """Return what training does with the statistics of each layer that keeps some."""
+    keepers = [layer for layer in walk(model.sublayers) if hasattr(layer, "freeze_stats")]
+    if mode is None:  # as a model that is not built has none
+        return ["fixed" if layer.freeze_stats else "moving" if layer.trainable else "still"
+                for layer in keepers]
+    return ["fixed" if layer in mode.fixed else "moving" if layer in mode.moving else "still"
+            for layer in keepers]
 
 
-def _freeze_statistics(layers, names):
-    for layer in layers:
-        if layer.name in names and hasattr(layer, "freeze_stats"):
-            layer.freeze_stats = True
-        _freeze_statistics(layer.sublayers, names)
+def _set_statistics(model, states):
+    keepers = [layer for layer in walk(model.sublayers) if hasattr(layer, "freeze_stats")]
+    if not isinstance(states, list) or len(states) != len(keepers):
+        raise ValueError(f"pyggml.statistics is {states!r}, but {len(keepers)} layers keep some")
+    for layer, state in zip(keepers, states, strict=True):
+        layer.freeze_stats = state == "fixed"
+        if state != "fixed":
+            layer._trainable = state == "moving"
 
 
 # ---- metadata -----------------------------------------------------------------------------
@@ -209,14 +215,17 @@ def loads(container, key, default=None):
         return container.fail(f"damaged: {key} is not JSON: {error}")
 
 
-def architecture(model):
-    """Return the metadata that :func:`build` makes the model of."""
+def architecture(model, mode=None):
+    """Return the metadata that :func:`build` makes the model of.
+
+    What it trains is that of ``mode``, a TrainingMode, by default what it would train now.
+    """
     try:
         keys = {"pyggml.model": dumps(_serialize.serialize(model))}
     except (TypeError, RecursionError) as error:
         raise TypeError(f"model {model.name!r} cannot be saved: {error}") from error
-    fixed = [layer.name for layer in frozen_statistics(model.sublayers)]
-    return keys | ({"pyggml.frozen_statistics": dumps(fixed)} if fixed else {})
+    states = _statistics(model, mode)
+    return keys | ({"pyggml.statistics": dumps(states)} if states else {})
 
 
 def compile_arguments(model, compiled=None):
@@ -302,8 +311,10 @@ def build(container, custom_objects, compiled):
             container.fail("its weights do not fit its own architecture: " + "; ".join(wrong))
         by_name = {s.name: s for s in found}
         pairs = [(v, by_name[name]) for v, name in names.items()]
-        fixed = loads(container, "pyggml.frozen_statistics", [])
-        _freeze_statistics(model.sublayers, fixed if isinstance(fixed, list) else [])
+        try:
+            _set_statistics(model, loads(container, "pyggml.statistics", []))
+        except ValueError as error:
+            container.fail(f"damaged: {error}")
         for v, s in pairs:
             v.trainable = bool(s.about.get("trainable", v.trainable))
         arguments = loads(container, "pyggml.compile")

@@ -529,8 +529,9 @@ class LearningRateScheduler(_RateSetter):
     Parameters
     ----------
     schedule : callable
-        From the number of the epoch, counted from 0, or of the step, to the rate; it may take
-        the current rate as a second argument. Or a :class:`Schedule`.
+        From the number of the epoch, counted from 0, or of the step, to the rate. One that can
+        take a second argument by position gets the current rate, even if the argument has a
+        default, as in Keras: make constants keyword-only. Or a :class:`Schedule`.
     verbose : int
         Whether to say so at every epoch.
     by : {"epoch", "step"}
@@ -589,10 +590,12 @@ class LearningRateScheduler(_RateSetter):
 
 
 def _positional(function):
-    """Return how many arguments a function takes by position."""
+    """Return how many arguments a function takes by position, those with a default included."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # built-in functions need not have a signature
         return 1
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return 2
+    return sum(p.kind in kinds for p in parameters)

@@ -9,10 +9,11 @@ from pyggml._arrays import shape_of
 from pyggml._batches import Resident, Sliced, Streamed, Weighting, mask_for
 from pyggml._feed import Feed, evaluate_rows
 from pyggml._meter import Meter
+from pyggml._prefetch import worker_count
 from pyggml._progress import Display
 from pyggml.callbacks import CallbackList
 from pyggml.data import Arrays, Stream, is_stream
-from pyggml.layers.base import batch_rows, count, positive_int
+from pyggml.layers.base import batch_rows, positive_int
 
 
 def batch_size_of(value):
@@ -126,7 +127,7 @@ def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None,
     """See :meth:`pyggml.Model.evaluate`."""
     size = batch_size_of(batch_size)
     steps = optional(steps, "steps")
-    workers = count(workers, "workers")
+    workers = worker_count(workers)
     if is_stream(x):
         if y is not None or sample_weight is not None:
             raise ValueError("y and sample_weight come from the generator: they must be None")
@@ -153,12 +154,6 @@ def evaluate(model, x, y, batch_size, sample_weight, steps=None, callbacks=None,
 
 def predict(model, x, batch_size, steps=None, callbacks=None, workers=0, verbose=0):
     """See :meth:`pyggml.Model.predict`; returns a list of arrays, one an output."""
-    if (type(x) is np.ndarray and steps is None and (callbacks is None or callbacks == ())
-            and type(workers) is int and workers >= 0 and type(verbose) is int and verbose == 0):
-        # Nothing to show or to tell: the short way, for one observation after another.
-        size = batch_size_of(batch_size)
-        model._build_from(x)
-        return model._predictor_of_program().predict_array(x, size)
     display = Display(verbose, None)
     display.begin(None)
     found = _predict(model, x, batch_size, steps, callbacks, workers, display)
@@ -169,7 +164,7 @@ def predict(model, x, batch_size, steps=None, callbacks=None, workers=0, verbose
 def _predict(model, x, batch_size, steps, callbacks, workers, display):
     size = batch_size_of(batch_size)
     steps = optional(steps, "steps")
-    workers = count(workers, "workers")
+    workers = worker_count(workers)
     predictor = None
     hooks = CallbackList(callbacks, model, {"steps": steps})
     if is_stream(x):
@@ -200,7 +195,7 @@ def _predict(model, x, batch_size, steps, callbacks, workers, display):
     elif arrays is not None and (arrays.lazy or arrays.watch() is not None):
         chunk = -(-1024 // size) * size
     if chunk is None:
-        return predictor.predict(x, size)
+        return predictor.predict(x, predictor.rows_at_once if batch_size is None else size)
     if arrays is None:
         arrays = Arrays(model.program, None, x)
     return _predict_slabs(predictor, arrays, size, chunk, steps, hooks, display)

@@ -20,7 +20,7 @@ def away_from_the_source():
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "parity: compares with PyTorch; skipped without it")
+    config.addinivalue_line("markers", "parity: compares with PyTorch or Keras; skipped without it")
 
 
 @pytest.fixture

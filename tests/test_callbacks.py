@@ -144,6 +144,13 @@ def epochs_until(values, monitor="v", **arguments):
     return len(history.epoch), stopping
 
 
+def test_arguments_in_the_order_of_keras_are_refused_where_ours_differs():
+    with pytest.raises(TypeError, match="positional"):
+        callbacks.EarlyStopping("val_loss", 0, 5)
+    with pytest.raises(TypeError, match="positional"):
+        callbacks.ReduceLROnPlateau("val_loss", 0.2, 5, 1)
+
+
 def test_a_flat_value_with_patience_2_ends_after_3_epochs():
     assert epochs_until([1.0] * 9, patience=2)[0] == 3
 

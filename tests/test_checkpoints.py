@@ -58,6 +58,32 @@ def parts(path):
 
 # ---- the trainer ----------------------------------------------------------------------------
 
+@pytest.mark.parametrize("change", [
+    lambda model: model.freeze_bn_stats(), lambda model: model.freeze_weights(),
+    lambda model: model.unfreeze_bn_stats(), lambda model: model.unfreeze_weights(),
+    lambda model: model.freeze_weights(layer_names="norm")])
+@pytest.mark.parametrize("before", [
+    lambda model: None, lambda model: model.freeze_bn_stats(),
+    lambda model: model.freeze_weights(layer_names="norm"),
+    lambda model: model.freeze_weights(layer_names="inner")])
+def test_what_is_frozen_for_other_trainers_is_not_for_the_one_that_is_resumed(
+        before, change, tmp_path):
+    block = pyggml.Sequential([layers.Dense(3, name="inner"), layers.BatchNormalization(
+        momentum=0.9, name="norm")], name="block")
+    model = pyggml.Sequential([pyggml.Input((6,)), block, layers.Dense(2, name="last")])
+    model.compile("adam", "mse")
+    before(model)
+    trainer = pyggml.Trainer(model, 8)
+    trainer.step(X, Y)
+    change(model)
+    trainer.save_checkpoint(tmp_path / "run")
+    again = pyggml.Trainer.from_checkpoint(tmp_path / "run")
+    for _ in range(3):
+        assert trainer.step(X, Y) == again.step(X, Y)
+    assert [w.tobytes() for w in trainer.get_weights()] == [
+        w.tobytes() for w in again.get_weights()]
+
+
 @pytest.mark.parametrize("logical, steps", [(None, 5), (24, 3), (24, 4), (24, 5)])
 def test_every_part_of_the_state_comes_back(logical, steps, tmp_path):
     with trained(steps, logical) as first:

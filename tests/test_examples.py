@@ -11,7 +11,7 @@ from child import STRETCH
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run_example(name, tmp_path, *arguments, timeout=120):
+def run_example(name, tmp_path, *arguments, timeout=600):
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
     picture = tmp_path / "picture.png"
@@ -37,7 +37,7 @@ def test_diabetes_is_predicted_no_worse_than_by_scikit_learn(tmp_path):
     assert ours <= theirs
 
 
-def run_plain(name, folder, *arguments, timeout=300):
+def run_plain(name, folder, *arguments, timeout=600):
     pytest.importorskip("sklearn")
     result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=folder,
                             timeout=timeout, capture_output=True, text=True, check=False)

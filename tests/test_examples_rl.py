@@ -10,7 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples" / "rl"
 
 
-def run_agent(name, tmp_path, *arguments, timeout=120):
+def run_agent(name, tmp_path, *arguments, timeout=600):
     pytest.importorskip("gymnasium")
     pytest.importorskip("matplotlib")
     picture = tmp_path / "curve.png"

@@ -297,6 +297,21 @@ def test_stopping_early_stops_the_threads():
     assert threading.active_count() == threads
 
 
+def test_a_thread_that_cannot_be_started_is_an_error_and_the_others_end(monkeypatch):
+    threads = threading.active_count()
+    start = threading.Thread.start
+
+    def third_time_fails(thread):
+        if thread.name == "pyggml-prefetch-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", third_time_fails)
+    with pytest.raises(RuntimeError, match="thread 3 of workers=5"):
+        model_of().fit_generator(Items(), batch_size=4, verbose=0, workers=5)
+    assert threading.active_count() == threads
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("source", ["steps", "waiting"])

@@ -172,7 +172,7 @@ def _start(folder, steps, **extra):
     return subprocess.Popen(
         [sys.executable, str(EXAMPLES / "train.py"), "--steps", str(steps), "--save-every", "0.03",
          "--time-limit", "1-00:00:00"],
-        cwd=folder, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=folder, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYGGML_NUM_THREADS": "1"},
         **extra)
 
 

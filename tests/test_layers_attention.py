@@ -1,5 +1,7 @@
 """Multi-head attention with every mask, and embeddings, against the references."""
 
+import pickle
+
 import numpy as np
 import pytest
 from layer_check import Case, check_gradients, check_outputs, random
@@ -131,6 +133,26 @@ def test_extreme_inputs_stay_finite():
     assert np.isfinite(case.forward()[0]).all()
     grads = case.gradients()
     assert all(np.isfinite(g).all() for g in [*grads.pop("xs"), *grads.values()])
+
+
+@pytest.mark.parametrize("name", ["glorot_uniform", "he_normal", "orthogonal"])
+def test_kernels_begin_as_matrices_not_as_filters(name):
+    heads, size, value, features, out = 4, 8, 6, 40, 20
+    layer = layers.MultiHeadAttention(heads, size, value, output_shape=out, use_bias=False,
+                                      kernel_initializer=name)
+    x = pyggml.Input((5, features))
+    layer(x, x)
+    assert pickle.loads(pickle.dumps(layer)).weights[0].shape == (features, heads, size)
+    fans = [(features, heads * size)] * 2 + [(features, heads * value), (heads * value, out)]
+    for kernel, (fan_in, fan_out) in zip(layer.get_weights(), fans, strict=True):
+        if name == "glorot_uniform":
+            limit = np.sqrt(6 / (fan_in + fan_out))
+            assert 0.95 * limit < np.abs(kernel).max() <= limit
+        elif name == "he_normal":
+            assert kernel.std() == pytest.approx(np.sqrt(2 / fan_in), rel=0.1)
+        else:  # as Keras: the last axis against all others
+            matrix = kernel.reshape(-1, kernel.shape[-1])
+            np.testing.assert_allclose(matrix.T @ matrix, np.eye(kernel.shape[-1]), atol=1e-5)
 
 
 def test_dropout_acts_in_training_only():

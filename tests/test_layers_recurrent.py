@@ -193,6 +193,38 @@ def test_bidirectional_passes_over_padding_in_both_directions():
     np.testing.assert_array_equal(again.predict(np.array([[4, 7, 0, 0], [4, 7, 3, 0]])), padded)
 
 
+@pytest.mark.parametrize("kind,function,extra", KINDS, ids=IDS)
+@pytest.mark.parametrize("mode", ["concat", "sum", "mul", "ave"])
+def test_bidirectional_sequences_are_0_under_a_mask(form, kind, function, extra, mode):
+    layer = layers.Bidirectional(kind(3, return_sequences=True, return_state=True, **extra), mode)
+    case = Case(layer, [random(3, 5, 2), MASK],
+                call=lambda layer, given: layer(given[0], mask=given[1]))
+    half = len(layer.weights) // 2
+    sides = [{v.name: v.numpy() for v in part}
+             for part in (layer.weights[:half], layer.weights[half:])]
+    (y, states), backward = recurrent.bidirectional(
+        np.float64(case.xs[0]), *sides, function, mode, True, mask=MASK, **extra)
+    found = case.forward()
+    check_outputs(found, [y, *states])
+    assert not found[0][MASK == 0].any()
+    dy, *dstates = case.douts()
+    expected = backward(dy, dstates)
+    scale = max(d.size for d in case.douts())
+    labels = [d * d.size / scale for d in case.douts()]
+    with case.trainer() as trainer:
+        grads = trainer.gradients(case.zeros, labels)
+    names = case.model.weight_names
+    for part, key in ((layer.weights[:half], "forward_weights"),
+                      (layer.weights[half:], "backward_weights")):
+        for v in part:
+            wanted = expected[key][v.name]
+            np.testing.assert_allclose(grads[names[v]] * scale, wanted, rtol=1e-4,
+                                       atol=1e-4 * np.abs(wanted).max())
+    np.testing.assert_allclose(grads[f"given_0_{layer.name}/offset"] * scale, expected["x"],
+                               rtol=1e-4, atol=1e-4 * np.abs(expected["x"]).max())
+    assert not grads[f"given_1_{layer.name}/offset"].any()
+
+
 def test_padding_masks_of_indices_numbers_and_features():
     x = np.array([[[0, 0], [0, 1], [2, 0]]], np.float32)
     assert ops.evaluate(layers.PaddingMask(), x[:, :, 0]).tolist() == [[0, 0, 1]]

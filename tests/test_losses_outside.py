@@ -54,3 +54,16 @@ def test_a_prediction_outside_counts_as_the_bound(name, form):
         assert loss == pytest.approx(want, rel=1e-2, abs=1e-5)
         np.testing.assert_allclose(gradient[model.layers[0].name + "/bias"], slope[0], rtol=1e-4,
                                    atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["categorical_crossentropy", "categorical_focal_crossentropy"])
+@pytest.mark.parametrize("row", [[0, 0, 0], [-0.5, 0.5, 0], [np.inf, 1, 1], [np.inf, -np.inf, 1]])
+def test_rows_without_a_usable_sum_have_no_crossentropy(name, row, form):
+    """Not the number that clipping would make of infinities."""
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(3, kernel_initializer="zeros")])
+    model.compile("sgd", name)
+    model.set_weights([np.zeros((3, 3)), np.array(row)])
+    with pyggml.Trainer(model, 1) as trainer:
+        x, y = np.ones((1, 3)), np.array([[0.0, 1.0, 0.0]])
+        assert np.isnan(trainer.eval(x, y))
+        assert np.isnan(trainer.gradients(x, y)[model.layers[0].name + "/bias"]).any()

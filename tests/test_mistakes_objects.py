@@ -1,8 +1,15 @@
 """Wrong objects where others are expected: functions that return no tensor, integers that no C
 type holds, things of other classes handed to pyggml.opt, models that changed under a trainer."""
 
+import copy
+import pickle
+
+import numpy as np
 import pytest
 from child import run_child
+
+import pyggml
+from pyggml import layers, losses, regularizers
 
 PREPARE = """
 import os, tempfile
@@ -272,3 +279,60 @@ assert type(model.optimizer).__name__ == "SGD"
 for _ in range(3):
     assert again.step(x, y) == trainer.step(x, y) == plain.step(x, y)
 """) == ""
+
+
+@pytest.mark.parametrize(("make", "name", "value"), [
+    (lambda: layers.Dense(3, "relu"), "activation", "tanh"),
+    (lambda: layers.Dense(3), "kernel_regularizer", "l2"),
+    (lambda: layers.Dropout(0.5), "rate", 0.1),
+    (lambda: layers.BatchNormalization(), "momentum", 0.5),
+    (lambda: layers.LayerNormalization(), "epsilon", 0.1),
+    (lambda: layers.Activation("relu"), "activation", "tanh"),
+])
+def test_settings_of_a_built_layer_cannot_change_behind_the_back_of_its_graphs(make, name, value):
+    layer = make()
+    before = getattr(layer, name)
+    setattr(layer, name, before)  # not built yet
+    model = pyggml.Sequential([pyggml.Input((3,)), layer])
+    with pytest.raises(AttributeError, match=f"{name} of layer '{layer.name}' cannot be changed"):
+        setattr(layer, name, value)
+    assert getattr(layer, name) is before
+    layer.trainable, layer.name = False, "other"
+    assert model.predict(np.ones((2, 3))).shape == (2, 3)
+
+
+def test_settings_of_losses_and_regularizers_in_use_cannot_change():
+    loss, penalty = losses.Huber(1.0), regularizers.L2(0.1)
+    loss.delta, penalty.l2 = 2.0, 0.2
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(1, kernel_regularizer=penalty)])
+    model.compile("sgd", loss)
+    with pytest.raises(AttributeError, match=r"delta of Huber\(.*cannot be changed from 2.0 to 3"):
+        loss.delta = 3.0
+    with pytest.raises(AttributeError, match="l2 of L2"):
+        penalty.l2 = 0.3
+    assert (loss.get_config(), penalty.get_config()) == ({"delta": 2.0}, {"l2": 0.2})
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), model.copy()):
+        kept = again.layers[0].kernel_regularizer
+        assert kept == penalty
+        with pytest.raises(AttributeError):
+            kept.l2 = 0.5
+        with pytest.raises(AttributeError):
+            again.layers[0].activation = "relu"
+
+
+def test_a_custom_layer_may_keep_notes_beside_its_settings():
+    class Noting(layers.Layer):
+        def __init__(self, factor, **kwargs):
+            super().__init__(**kwargs)
+            self.factor, self.seen = factor, None
+
+        def call(self, x):
+            self.seen = x.shape
+            return x * self.factor
+
+    layer = Noting(2.0)
+    model = pyggml.Sequential([pyggml.Input((3,)), layer])
+    assert np.all(model.predict(np.ones((2, 3))) == 2)
+    assert layer.seen == (2, 3)
+    with pytest.raises(AttributeError, match="factor"):
+        layer.factor = 3.0

@@ -480,3 +480,31 @@ def test_custom_losses_and_metrics_are_functions_of_labels_and_predictions():
     w = np.abs(normal(9))
     logs = model.evaluate(x, y, sample_weight=w, return_dict=True)
     assert logs["worst"] == pytest.approx((w @ np.abs(e).max(axis=-1)) / w.sum(), rel=1e-5)
+
+
+def test_weights_of_branches_are_listed_in_the_order_of_keras():
+    # What more calls follow comes first, whichever was made or is used first.
+    x = pyggml.Input((4,), name="x")
+    short = layers.Dense(4, name="short")(x)
+    long = layers.Dense(4, name="second")(layers.Dense(4, name="first")(x))
+    model = pyggml.Model(x, layers.Dense(2, name="head")(layers.Add(name="add")([short, long])))
+    assert [layer.name for layer in model.layers] == ["x", "first", "short", "second", "add",
+                                                      "head"]
+    names = [f"{layer}/{kind}" for layer in ("first", "short", "second", "head")
+             for kind in ("kernel", "bias")]
+    assert list(model.weight_names.values()) == names
+    weights = [np.full(w.shape, i) for i, w in enumerate(model.get_weights())]
+    model.set_weights(weights)
+    assert model.get_layer("first").get_weights()[0][0, 0] == 0
+    assert model.get_layer("short").get_weights()[0][0, 0] == 2
+    again = pyggml.Model.from_config(model.get_config())
+    assert list(again.weight_names.values()) == names
+
+
+def test_a_shared_layer_is_listed_where_most_calls_follow_it():
+    a, b = pyggml.Input((4,), name="a"), pyggml.Input((4,), name="b")
+    shared, own = layers.Dense(4, name="shared"), layers.Dense(4, name="own")
+    late = shared(own(b))
+    early = layers.Dense(4, name="next")(shared(a))
+    model = pyggml.Model([a, b], layers.Concatenate(name="cat")([late, early]))
+    assert [layer.name for layer in model.layers] == ["a", "b", "own", "shared", "next", "cat"]

@@ -422,3 +422,14 @@ def one_weight(**options):
     model = pyggml.Sequential([pyggml.Input((1,)), pyggml.layers.Dense(1)])
     model.compile("sgd", "mse", **options)
     return model
+
+
+def test_positions_mean_what_they_mean_in_keras_or_are_refused():
+    adamw = optimizers.AdamW(1e-3, 0.01, 0.8, 0.9, 1e-6)
+    assert (adamw.weight_decay, adamw.beta_1, adamw.beta_2, adamw.epsilon) == (0.01, 0.8, 0.9, 1e-6)
+    with pytest.raises(TypeError, match="positional"):  # there: amsgrad
+        optimizers.Adam(1e-3, 0.9, 0.999, 1e-7, 0)
+    with pytest.raises(TypeError, match="positional"):  # there: ignore_class
+        pyggml.losses.SparseCategoricalCrossentropy(True, 0)
+    with pytest.raises(TypeError, match="name must be a string, got 200"):  # there: num_thresholds
+        pyggml.metrics.AUC(200)

@@ -222,6 +222,30 @@ def test_a_function_may_take_the_current_rate():
             callbacks.LearningRateScheduler(lambda epoch: None)])
 
 
+def _halved(epoch, rate=9.0):
+    return rate / 2
+
+
+def _last_halved(*numbers):
+    return numbers[-1] / 2
+
+
+@pytest.mark.parametrize("function", [_halved, _last_halved, lambda *n: _halved(*n)])
+def test_a_function_that_can_take_the_current_rate_gets_it(function):
+    history = model_of().fit(X, Y, epochs=3, verbose=0,
+                             callbacks=[callbacks.LearningRateScheduler(function)])
+    assert history.history["learning_rate"] == pytest.approx([0.05, 0.025, 0.0125])
+
+
+def test_a_constant_of_a_function_is_keyword_only():
+    def decayed(epoch, *, base=0.5):
+        return base / (epoch + 1)
+
+    history = model_of().fit(X, Y, epochs=2, verbose=0,
+                             callbacks=[callbacks.LearningRateScheduler(decayed)])
+    assert history.history["learning_rate"] == pytest.approx([0.5, 0.25])
+
+
 def test_a_resumed_schedule_by_step_without_a_known_length_says_so():
     with pytest.raises(ValueError, match="needs steps_per_epoch"):
         model_of().fit_generator(iter([(X, Y)] * 3), batch_size=6, initial_epoch=2, verbose=0,

@@ -26,8 +26,9 @@ class EarlyStopping(Monitor):
         Whether the model gets the weights of the best epoch, however training ends: by patience,
         at the last epoch, by another callback, by an exception.
     baseline : float, optional
-        Only values better than it make the wait begin anew. The best epoch is the best there was,
-        whether or not it came so far.
+        Only values better than it make the wait begin anew; so a run that is improving ends if it
+        has not passed the baseline within ``patience`` epochs. (In Keras not in an epoch that is
+        the best so far.) The best epoch is the best there was, whether or not it came so far.
     start_from_epoch : int
         Epochs before the one of this number, counted from 0, are not looked at.
     verbose : int
@@ -58,7 +59,9 @@ class EarlyStopping(Monitor):
     'min'
     """
 
-    def __init__(self, monitor="val_loss", patience=5, min_delta=0, mode="auto",
+    # What follows patience stands in another order in Keras: taken by position, min_delta=0 and
+    # patience=5 would become patience=0 and min_delta=5 without a word.
+    def __init__(self, monitor="val_loss", patience=5, *, min_delta=0, mode="auto",
                  restore_best_weights=False, baseline=None, start_from_epoch=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
         self.patience = count(patience, "patience")
@@ -161,8 +164,9 @@ class ReduceLROnPlateau(Monitor):
 
     reads_model = False
 
-    def __init__(self, monitor="val_loss", factor=0.5, patience=5, min_lr=1e-7, min_delta=1e-4,
-                 mode="auto", cooldown=0, verbose=0) -> None:
+    # By position, the verbose=1 of Keras would become a lowest rate of 1.
+    def __init__(self, monitor="val_loss", factor=0.5, patience=5, *, min_lr=1e-7,
+                 min_delta=1e-4, mode="auto", cooldown=0, verbose=0) -> None:
         super().__init__(monitor, mode, min_delta)
         self.factor = number(factor, "factor")
         if not 0 < self.factor < 1:

@@ -62,6 +62,7 @@ typedef struct {
 
 #define UNIT_M 4
 #define UNIT_N 16
+#define PANEL_N 32
 
 static void slice(void *ctx, int part) {
     job *j = ctx;
@@ -209,12 +210,22 @@ int pg_gemm_batched(int ta, int tb, pg_int m, pg_int n, pg_int k, float alpha, c
 
 typedef struct {
     pg_gemm_args g;
-    const float *packed;
+    float *packed;
     const pg_step_params *p;
     float *w, *s1, *s2, *s3;
     int parts;
     pg_atomic status;
 } step_job;
+
+/* Panels of the largest unit that there is, so that they are whole for every instruction set. */
+static void gemm_pack_part(void *ctx, int part) {
+    step_job *j = ctx;
+    pg_int b, e;
+    pg_part_range(j->g.n, PANEL_N, j->parts, part, &b, &e);
+    if (b < e)
+        pg_isa->gemm_pack(j->g.b + b * j->g.b_cs, j->g.b_rs, j->g.b_cs, j->g.k, e - b,
+                          j->packed + b * j->g.k);
+}
 
 static void gemm_step_part(void *ctx, int part) {
     step_job *j = ctx;
@@ -236,8 +247,9 @@ int pg_gemm_step(int ta, int tb, pg_int m, pg_int n, pg_int k, const float *a, p
                   .p = p, .w = w, .s1 = s1, .s2 = s2, .s3 = s3};
     float *packed = pg_scratch(PG_SCRATCH_ROWS, pg_isa->gemm_packed_size(k, n) * sizeof(float));
     if (packed == NULL) return PG_ENOMEM;
-    pg_isa->gemm_pack(b, j.g.b_rs, j.g.b_cs, k, n, packed);
     j.packed = packed;
+    j.parts = (double)n * (double)k < PG_GEMM_PARALLEL_PACK ? 1 : pg_parts(n, PANEL_N);
+    pg_parallel(j.parts, gemm_pack_part, &j);
     double work = (double)m * (double)n * ((double)k + 16.0);
     j.parts = work < PG_GEMM_PARALLEL ? 1 : pg_parts(m, 4);
     pg_parallel(j.parts, gemm_step_part, &j);

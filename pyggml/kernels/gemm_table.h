@@ -37,6 +37,8 @@
 
 /* Multiply-adds below which one thread is faster than several. */
 #define PG_GEMM_PARALLEL 200000.0
+/* Elements to pack below which one thread is faster. */
+#define PG_GEMM_PARALLEL_PACK 32768.0
 /* The same for a product of one row, which reads every weight once: it takes the time that a core
  * takes to read its own cache, and two cores have two. */
 #define PG_GEMM_ROW_PARALLEL 50000.0

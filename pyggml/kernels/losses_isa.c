@@ -249,6 +249,8 @@ static double ce_row(pg_int n, const float *p, const float *t, float ws, float *
             v_store_upto(grad + i, v_mul(w, v_mul(inv, v_sub(all, own))), n - i);
         }
     }
+    /* No probabilities: without this, clipping would make a number of infinities. */
+    if (total == 0.0f || !isfinite(total)) return NAN;
     return (double)weight * v_hsumd(acc);
 }
 

@@ -131,12 +131,13 @@ class MultiHeadAttention(Layer):
         heads = self.num_heads
         for role, shape, size in (("query", query, self.key_dim), ("key", key, self.key_dim),
                                   ("value", value, self.value_dim)):
-            self._add(role, (shape[-1], heads, size), (1, 2, 0), (heads, size))
+            self._add(role, (shape[-1], heads, size), 1, (1, 2, 0), (heads, size))
         out = self.output_size or query[-1]
-        self._add("output", (heads, self.value_dim, out), (2, 0, 1), (out,))
+        self._add("output", (heads, self.value_dim, out), 2, (2, 0, 1), (out,))
 
-    def _add(self, role, shape, axes, bias_shape):
-        kernel = self.add_weight(f"{role}_kernel", shape, self.kernel_initializer, axes=axes,
+    def _add(self, role, shape, rows, axes, bias_shape):
+        kernel = self.add_weight(f"{role}_kernel", shape,
+                                 initializers._of_matrix(self.kernel_initializer, rows), axes=axes,
                                  regularizer=self.kernel_regularizer)
         setattr(self, f"{role}_kernel", kernel)
         if self.use_bias:

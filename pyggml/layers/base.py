@@ -11,6 +11,7 @@ from pyggml._forward import build
 from pyggml._graph import Tensor
 from pyggml._random import generator
 from pyggml._scalars import integer, number
+from pyggml._settings import Settled
 from pyggml._variable import Variable
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Node:
         self.single = True
 
 
-class Layer:
+class Layer(Settled):
     """Base of all layers. Subclasses write :meth:`build` and :meth:`call`.
 
     Parameters
@@ -76,6 +77,11 @@ class Layer:
         By default the class name in snake case, numbered.
     trainable : bool
         Whether training moves the weights.
+
+    Notes
+    -----
+    What the constructor was given cannot be changed once the layer is built: graphs that exist
+    would go on with the old value, and later ones would have the new one.
 
     Examples
     --------
@@ -98,6 +104,9 @@ class Layer:
         self.built = False
         self._trainable = bool(trainable)
         self._own: list[tuple[Variable, bool]] = []
+
+    def _whose(self):
+        return f"layer {self.name!r}"
 
     # -- what subclasses write -----------------------------------------------------------
 
@@ -218,6 +227,8 @@ class Layer:
                             regularizer, clear=draw)
         if draw:
             variable.initialize(generator())
+        if isinstance(regularizer, Settled):
+            regularizer.settle()
         self._own.append((variable, bool(trainable)))
         return variable
 
@@ -343,6 +354,7 @@ class Layer:
         if not self.built:
             self.build(shape)
             self.built = True
+            self.settle()
             if not self._trainable:
                 self.trainable = False  # of layers inside too
 

@@ -73,7 +73,8 @@ class Bidirectional(Layer):
         initial_state : list of Symbol or Tensor of shape (batch, units), optional
             Those of the forward layer, then those of the backward layer.
         mask : Symbol or Tensor of shape (batch, time), optional
-            0 for steps that both directions pass over.
+            0 for steps that both directions pass over. With ``return_sequences`` the merged output
+            is 0 there, as in Keras: what each direction would carry on is another step's.
 
         Returns
         -------
@@ -140,6 +141,9 @@ class Bidirectional(Layer):
             y = ops.add(a, b)
             if self.merge_mode == "ave":
                 y = ops.affine(y, 0.5)
+        if mask is not None and self.forward_layer.return_sequences:
+            used = ops.step(ops.absolute(ops.to_float(mask)))
+            y = ops.multiply(y, ops.reshape(used, (*used.shape, 1)))
         return [y, *states] if self.forward_layer.return_state else y
 
     def compute_output_shape(self, input_shape):

@@ -3,12 +3,13 @@
 import math
 
 from pyggml._scalars import number
+from pyggml._settings import Settled
 
 # Probabilities are kept this far from 0 and 1 before their logarithm is taken, as in Keras.
 EPSILON = 1e-7
 
 
-class Loss:
+class Loss(Settled):
     """Base of the built-in losses.
 
     Attributes

@@ -146,8 +146,9 @@ class CategoricalCrossentropy(Loss):
 
     Notes
     -----
-    Probabilities are divided by their sum and kept within [1e-7, 1 - 1e-7], as in Keras. Label
-    rows need not sum to 1.
+    Probabilities are divided by their sum and kept within [1e-7, 1 - 1e-7], as in Keras; where
+    the sum is 0 (ReLU as the last activation may give rows of zeros) the loss is NaN. Label rows
+    need not sum to 1.
 
     A logit of minus infinity masks its class: the loss of other labels and all gradients are
     finite, that of its own label is infinite. Without kernels (``PYGGML_LOWERING=0``) the loss is
@@ -207,6 +208,9 @@ class SparseCategoricalCrossentropy(CategoricalCrossentropy):
 
     name = "sparse_categorical_crossentropy"
     labels = "classes"
+
+    def __init__(self, from_logits=False, *, label_smoothing=0.0) -> None:
+        super().__init__(from_logits, label_smoothing)  # in Keras the second is ignore_class
 
 
 class CategoricalFocalCrossentropy(CategoricalCrossentropy):

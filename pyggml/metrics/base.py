@@ -36,6 +36,8 @@ class Metric:
 
     def __init__(self, name=None) -> None:
         if name is not None:
+            if not isinstance(name, str):
+                raise TypeError(f"name must be a string, got {name!r}")
             self.name = name
         self.reset()
 

@@ -118,7 +118,7 @@ def copy_model(s):
     if name is None:
         return
     s.make("model", s.pick(
-        f"copy.deepcopy({name})", f"{name}.copy()", f"pickle.loads(pickle.dumps({name}))",
+        f"copy.deepcopy({name})", f"{name}.copy()", f"pickled({name})",
         f"type({name}).from_config({name}.get_config())", "pyggml.load_model(path('model'))",
         f"pyggml.Sequential([pyggml.Input(({s.size()},)), {name}, layers.Dense(1)])"),
         **s.about[name])

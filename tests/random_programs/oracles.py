@@ -162,13 +162,15 @@ def gradients_agree(model, batch, x, y):
     def take():
         pyggml.set_seed(5)
         with pyggml.Trainer(model, batch) as trainer:
-            return trainer.gradients(x, y), trainer.eval(x, y)
+            return trainer.gradients(x, y), trainer.eval(x, y), trainer.step(x, y)
 
-    (ours, loss), (theirs, other) = take(), other_form(take)
+    (ours, loss, trained), (theirs, other, _) = take(), other_form(take)
     assert ours.keys() == theirs.keys()
     # Where probabilities are clipped, 1 - 1e-7 is rounded in one form or the other.
     rough = any("cross" in each.name for each in model.compiled.criterion.losses)
     near(loss, other, 2e-2 if rough else 2e-3, "losses of both forms")
+    if np.isnan(trained):  # a slope of 0 makes 0 of NaN in kernels, NaN in ggml
+        return
     top = max([np.max(np.abs(g), initial=0.0) for g in theirs.values()], default=0.0)
     if np.isfinite(top) and top < 1e3:
         for name, g in theirs.items():
@@ -203,8 +205,9 @@ def slope_agrees(model, batch, x, y):
                     at[name][...] = kept[name] + sign * h / length * v
                 ends.append(trainer.eval(x, y))
             slopes.append((ends[0] - ends[1]) / (2 * h))
+        bend = abs(ends[0] - 2 * loss + ends[1]) / h  # two pieces meet here, however near one looks
         # Where the estimates differ among each other they tell nothing.
-        if max(slopes) - min(slopes) < 0.02 * length:
+        if max(slopes) - min(slopes) < 0.02 * length and bend < 0.05 * length:
             assert abs(np.median(slopes) - length) < 0.1 * length, (
                 "gradient and differences", slopes, length)
 

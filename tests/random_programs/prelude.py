@@ -53,6 +53,15 @@ def attempt(code):
     return True
 
 
+def pickled(item):
+    try:
+        return pickle.loads(pickle.dumps(item))
+    except AttributeError as error:  # Python's, until 3.13, for functions inside functions
+        if "local object" in str(error):
+            raise pickle.PicklingError(str(error)) from error
+        raise
+
+
 def path(name):
     return os.path.join(folder, name)
 

@@ -190,7 +190,8 @@ def bidirectional(
     """Schuster and Paliwal 1997: one run each way; the second is turned back to input order.
 
     The weights are dictionaries (kernel, recurrent_kernel, bias, initial_state); ``merge_mode`` is
-    concat, sum, mul or ave. ``states`` are the forward run's, then the backward run's.
+    concat, sum, mul or ave. ``states`` are the forward run's, then the backward run's. Sequences
+    are 0 under a mask, as in Keras.
     """
     options = dict(options, return_sequences=return_sequences)
     (a, states_a), back_a = layer(x, **forward_weights, **options)
@@ -206,8 +207,13 @@ def bidirectional(
         "mul": lambda: a * b,
         "ave": lambda: (a + b) / 2,
     }[merge_mode]()
+    used = 1.0
+    if return_sequences and options.get("mask") is not None:
+        used = (np.asarray(options["mask"]) != 0)[:, :, None]
+    merged = merged * used
 
     def backward(dy, dstates=None):
+        dy = dy * used
         da, db = {
             "concat": lambda: np.split(dy, [a.shape[-1]], axis=-1),
             "sum": lambda: (dy, dy),
