@@ -168,6 +168,9 @@ def gradients_agree(model, batch, x, y):
     assert ours.keys() == theirs.keys()
     # Where probabilities are clipped, 1 - 1e-7 is rounded in one form or the other.
     rough = any("cross" in each.name for each in model.compiled.criterion.losses)
+    if rough and any(np.any(np.abs(np.sum(p, axis=-1)) < 1e-4)
+                     for p in listed(model.predict(x, batch_size=batch))):
+        return  # divided by a sum that is nothing but rounding
     near(loss, other, 2e-2 if rough else 2e-3, "losses of both forms")
     if np.isnan(trained):  # a slope of 0 makes 0 of NaN in kernels, NaN in ggml
         return
