@@ -496,6 +496,12 @@ cdef class Engine:
         """What this trains, whatever was frozen since for others."""
         return self.mode
 
+    def _require_unchanged(self):
+        """Refuse to describe this network by a model that has become another."""
+        if (self.compiled._program is not self.program
+                or set(self.compiled.weight_names) != set(self.program.variables)):
+            raise RuntimeError("the model was changed after this trainer was made of it")
+
     # -- what checkpoints hold -------------------------------------------------------------
 
     def _get_state(self, use=None):
@@ -506,9 +512,8 @@ cdef class Engine:
         """
         with self.lock:
             self.alive()
+            self._require_unchanged()
             names = self.compiled.weight_names
-            if set(names) != set(self.program.variables):
-                raise RuntimeError("the model was changed after this trainer was made of it")
             by_own = {self.bindings.get(v, v): name for v, name in names.items()}
             gradients = {}
             if self.window_rows:

@@ -354,13 +354,17 @@ cdef class Trainer(Engine):
     # -- copies of the network -----------------------------------------------------------
 
     def model(self):
-        """Return a compiled model with the current weights, which shares nothing with this."""
+        """Return a compiled model with the current weights, which shares nothing with this.
+
+        Raises
+        ------
+        RuntimeError
+            Layers were added to the model, or removed, after this trainer was made of it.
+        """
         with self.lock:
             self.alive()
+            self._require_unchanged()
             other = self.compiled.copy()
-            if other.program.output_names != self.program.output_names or (
-                    len(other.program.variables) != len(self.program.variables)):
-                raise RuntimeError("the model was changed after this trainer was made of it")
             if self.made_with is not None and self.made_with is not self.compiled.compiled:
                 other.compiled = deepcopy(self.made_with)
             for v, w in zip(self.program.variables, other.program.variables):

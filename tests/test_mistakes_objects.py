@@ -231,7 +231,8 @@ def test_a_wrong_object_is_an_exception_that_names_it(mistakes):
 
 
 @pytest.mark.parametrize("change", [
-    "model.add(layers.Dense(2))", "model.pop()",
+    "model.add(layers.Dense(2))", "model.pop()", "model.add(layers.Dropout(0.5))",
+    "model.add(layers.Activation('tanh'))",
     "model.layers[1]._own.append((pyggml.Variable((2,), 'more'), True))"])
 def test_a_checkpoint_of_a_model_that_was_changed_is_refused(change):
     """The file that was there stays, and the trainer goes on."""
