@@ -400,6 +400,8 @@ class Sequential(Model):
     58
     """
 
+    _is_layer = False
+
     def __init__(self, layers: Sequence[Layer | Symbol] = (), name: str | None = None) -> None:
         Layer.__init__(self, name=name)
         self._reset()
@@ -437,9 +439,17 @@ class Sequential(Model):
         self._set_program([self._input.symbol], [x])
         self.built = True
 
+    def _connect(self, symbols, nested, arguments):
+        found = super()._connect(symbols, nested, arguments)
+        self._is_layer = True
+        return found
+
     @contextlib.contextmanager
     def _changing(self):
         """Connect the layers anew after a change of them, or go back to those there were."""
+        if self._is_layer:
+            raise RuntimeError(f"model {self.name!r} is a layer of another model, whose graphs "
+                               "would go on with the layers it had; make a new model")
         before = vars(self).copy()
         self._stack = list(self._stack)
         self.compiled = copy.copy(self.compiled)  # the copy has no trainer, and is fitted anew
@@ -456,6 +466,11 @@ class Sequential(Model):
         Parameters
         ----------
         layer : Layer or Input
+
+        Raises
+        ------
+        RuntimeError
+            This model is a layer of another one.
         """
         with self._changing():
             self._push(layer)
@@ -471,6 +486,8 @@ class Sequential(Model):
         ------
         IndexError
             There is none.
+        RuntimeError
+            This model is a layer of another one.
         """
         if not self._stack:
             raise IndexError(f"model {self.name!r} has no layers")

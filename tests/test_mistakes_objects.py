@@ -337,3 +337,19 @@ def test_a_custom_layer_may_keep_notes_beside_its_settings():
     assert layer.seen == (2, 3)
     with pytest.raises(AttributeError, match="factor"):
         layer.factor = 3.0
+
+
+@pytest.mark.parametrize("change", [lambda m: m.add(layers.Activation("tanh")),
+                                    lambda m: m.add(layers.Dense(3)), lambda m: m.pop()])
+def test_a_model_that_is_a_layer_cannot_change_behind_the_back_of_the_other(change):
+    inner = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(3), layers.Dense(3)])
+    inner.add(layers.Dense(3))
+    outer = pyggml.Sequential([pyggml.Input((3,)), inner, layers.Dense(2)])
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    wanted = outer.predict(x)
+    with pytest.raises(RuntimeError, match="is a layer of another model"):
+        change(inner)
+    assert len(inner.layers) == 3
+    np.testing.assert_allclose(outer.predict(x[:40]), wanted[:40], rtol=1e-5, atol=1e-6)
+    outer.add(layers.Dense(1))  # it is no layer of any
+    assert outer.predict(x).shape == (64, 1)
