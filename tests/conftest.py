@@ -1,6 +1,7 @@
 """Fixtures of all tests, and where they find what they share."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,11 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# A shell without job control starts what is in the background so, and children inherit it: tests
+# that interrupt them would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
