@@ -37,13 +37,17 @@ cdef int64_t _largest = <int64_t>1 << 46
 
 
 cdef int check_size(tuple shape) except -1:
-    """Raise MemoryError for a tensor that no memory holds."""
+    """Raise MemoryError for a tensor that no memory holds, or an axis that no C int counts."""
     cdef double size = 1
     for n in shape:
         size *= <double>n
     if size > _largest:
         raise MemoryError(f"a tensor of shape {shape} does not fit into memory: "
                           f"{4 * math.prod(shape)} bytes")
+    for n in shape:
+        if n > INT32_MAX:  # in many of ggml's operations
+            raise MemoryError(f"a tensor of shape {shape} does not fit: an axis has at most "
+                              f"{INT32_MAX} elements; it would take {4 * math.prod(shape)} bytes")
     return 0
 
 
@@ -196,6 +200,9 @@ cdef class Graph:
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad):
         cdef Tensor t = Tensor.__new__(Tensor)
         check_size(shape)
+        if _ggml.ggml_nelements(ptr) != math.prod(shape):  # its pooling counts in floats
+            raise ValueError(f"ggml computes {_ggml.ggml_nelements(ptr)} elements where shape "
+                             f"{shape} has {math.prod(shape)}: an axis is too long for it")
         t.ptr = ptr
         t.graph = self
         t.shape = shape

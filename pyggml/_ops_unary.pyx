@@ -428,7 +428,7 @@ def max_last(x):
     """
     cdef Tensor a = _contiguous(_real(x))
     cdef int64_t n = a.shape[-1]
-    a = reshape(a, (a.ptr.ne[1] * a.ptr.ne[2] * a.ptr.ne[3], n))
+    a = reshape(a, (a.ptr.ne[1] * a.ptr.ne[2] * a.ptr.ne[3], n))  # n fits an int
     a.graph.reserve(1)
     # POOL_2D is the one maximum that ggml can differentiate.
     a = a.graph.wrap(

@@ -353,3 +353,25 @@ def test_a_model_that_is_a_layer_cannot_change_behind_the_back_of_the_other(chan
     np.testing.assert_allclose(outer.predict(x[:40]), wanted[:40], rtol=1e-5, atol=1e-6)
     outer.add(layers.Dense(1))  # it is no layer of any
     assert outer.predict(x).shape == (64, 1)
+
+
+def test_an_axis_too_long_for_ggml_is_an_error_before_it_is_tried():
+    assert run_child("""
+        from pyggml import ops, opt
+        import numpy as np
+        graph = opt.Graph(1, training=True)
+        x = graph.input((1, 1, 3, 2))
+        for make in (lambda: ops.max_last(ops.repeat(x, 2**31, 3)), lambda: ops.repeat(x, 2**30, 3)):
+            try:
+                make()
+            except MemoryError as error:
+                print("an axis has at most 2147483647 elements" in str(error))
+        # Counted in single precision, 2**24 + 1 would be 2**24.
+        wide = np.zeros((1, 1, 1, 2**24 + 1), np.float32)
+        wide[..., -1] = 5
+        try:
+            y = ops.evaluate(lambda t: ops.max_pool2d(t, (1, 1), (1, 1), ((0, 0), (0, 0))), wide)
+            print(y.shape == wide.shape and y[..., -1] == 5)
+        except ValueError as error:
+            print("too long" in str(error))
+    """).replace("[[[ True]]]", "True").splitlines() == ["True"] * 3

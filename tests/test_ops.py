@@ -217,7 +217,7 @@ def test_a_number_is_divided_by_what_is_infinite_or_zero():
 def test_a_transpose_that_32_bits_do_not_hold_is_refused(axes):
     """ggml keeps sizes and strides of a permutation in int: larger ones would be wrapped."""
     graph = opt.Graph(1)
-    shape = (1 << 12,) * (len(axes) - 1) + ((1 << 31 + 12) // (1 << 12 * (len(axes) - 1)) or 1,)
+    shape = (1 << 13,) * (len(axes) - 1) + ((1 << 31 + 12) // (1 << 13 * (len(axes) - 1)) or 1,)
     large = ops.broadcast_to(graph.input((1,) * len(axes)), shape)
     with pytest.raises(ValueError, match="ggml keeps their distances in 32 bits"):
         ops.transpose(large, axes)

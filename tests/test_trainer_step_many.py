@@ -198,7 +198,7 @@ def test_other_python_threads_run_meanwhile(data):
 
         thread = threading.Thread(target=count)
         thread.start()
-        trainer.step_many(x, y, np.tile(idx, (50, 1)))
+        trainer.step_many(x, y, np.tile(idx, (2000, 1)))
         done.set()
         thread.join()
     assert len(counted) > 100
