@@ -361,7 +361,8 @@ def test_an_axis_too_long_for_ggml_is_an_error_before_it_is_tried():
         import numpy as np
         graph = opt.Graph(1, training=True)
         x = graph.input((1, 1, 3, 2))
-        for make in (lambda: ops.max_last(ops.repeat(x, 2**31, 3)), lambda: ops.repeat(x, 2**30, 3)):
+        for make in (lambda: ops.max_last(ops.repeat(x, 2**31, 3)),
+                     lambda: ops.repeat(x, 2**30, 3)):
             try:
                 make()
             except MemoryError as error:
