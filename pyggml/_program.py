@@ -31,11 +31,12 @@ class Program:
                 raise ValueError(f"{what} must not be empty")
         if len({id(s) for s in self.inputs}) != len(self.inputs):
             raise ValueError("inputs holds the same symbol twice")
-        self.nodes = self._sort()
+        self.nodes, reached = self._sort()
         self._check_inputs()
         symbols = self.inputs + [s for node in self.nodes for s in node.outputs]
         self.widest = max(math.prod(s.shape[1:]) for s in symbols)
-        self.layers = list(dict.fromkeys([s.node.layer for s in self.inputs] + self._listed()))
+        self.layers = list(dict.fromkeys([s.node.layer for s in self.inputs]
+                                         + self._listed(reached)))
         names = set()
         for layer in self.layers:
             if layer.name in names:
@@ -45,10 +46,12 @@ class Program:
         self.variables = list(dict.fromkeys(v for layer in self.layers for v in layer.weights))
 
     def _sort(self):
-        """Order the nodes between inputs and outputs; without recursion, models may be deep."""
+        """Order the nodes between inputs and outputs; without recursion, models may be deep.
+
+        Also returned: the layers, numbered as they are come upon from the outputs.
+        """
         given = {id(s) for s in self.inputs}
-        order, done, begun = [], set(), set()
-        self._reached = {}  # layers, numbered as they are come upon from the outputs
+        order, done, begun, reached = [], set(), set(), {}
         stack = [(s, False) for s in reversed(self.outputs)]
         while stack:
             symbol, ready = stack.pop()
@@ -65,12 +68,12 @@ class Program:
             if id(node) in begun:  # what it depends on led back to it
                 raise ValueError(f"the layers form a loop through {node.layer.name!r}")
             begun.add(id(node))
-            self._reached.setdefault(node.layer, len(self._reached))
+            reached.setdefault(node.layer, len(reached))
             stack.append((symbol, True))
             stack += [(s, False) for s in reversed(node.inputs)]
-        return order
+        return order, reached
 
-    def _listed(self):
+    def _listed(self, reached):
         """Return the layers as Keras lists them: those that most calls follow come first.
 
         Of those that as many follow, in the order in which they are come upon from the outputs.
@@ -83,8 +86,6 @@ class Program:
             for symbol in node.inputs:
                 if id(symbol.node) in after:
                     after[id(symbol.node)] = max(after[id(symbol.node)], depth + 1)
-        reached = self._reached
-        del self._reached
         return sorted(most, key=lambda layer: (-most[layer], reached[layer]))
 
     def _check_inputs(self):
