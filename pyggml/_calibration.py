@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 
 from pyggml._forward import Predictor
+from pyggml._variable import assign_checked
 from pyggml.data import Stream, is_stream
 from pyggml.layers.normalization import SMALLEST_VARIANCE
 
@@ -195,7 +196,7 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
         found[layer.moving_mean].assign(moments.mean)
         if moments.n > 1:  # one element has no variance
             found[layer.moving_variance].assign(moments.variance + SMALLEST_VARIANCE)
-    for layer in layers:
-        for v in (layer.moving_mean, layer.moving_variance):
-            bindings.get(v, v).assign(found[v].numpy(copy=False))
+    moved = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
+    assign_checked([bindings.get(v, v) for v in moved],
+                   [found[v].numpy(copy=False) for v in moved])
     return len(layers)

@@ -37,6 +37,7 @@ cdef class Engine:
     cdef int64_t window_rows
     cdef uint64_t seed
     cdef int64_t at_once
+    cdef bint made
     cdef readonly bint freed
     cdef bint warned
     cdef int alive(self) except -1

@@ -42,6 +42,10 @@ cdef enum:
 cdef class Engine:
     """Base of :class:`pyggml.Trainer`: everything but what users call."""
 
+    def __cinit__(self, *args, **kwargs):
+        # What a subclass calls before ``super().__init__`` takes it, and is told so by ``alive``.
+        self.lock = Lock()
+
     def _set_up(self, model, batch_size, nbatch_logical, mask, weight_decay, bint in_place,
                 share=None, bint own=False, bint blank=False):
         """Make all that a trainer has from the start.
@@ -49,6 +53,8 @@ cdef class Engine:
         It works on the model's own weights if ``own`` or ``in_place``, which is for ``fit``, else
         on copies. ``blank`` leaves moments and copies undefined, for :meth:`_set_state`.
         """
+        if self.made:
+            raise RuntimeError("this trainer is made already; make another one")
         compiled = require_compiled(model)
         own = own or in_place
         # A model owns the trainer that its fit runs on.
@@ -81,6 +87,7 @@ cdef class Engine:
         self.seed = draw_seed()
         # Whatever ggml cannot train is refused here, not at the first step of a long job.
         self.main_graph()
+        self.made = True
 
     def _configure(self, batch_size, nbatch_logical, mask):
         """Choose batch sizes and weights; moments and counters stay."""
@@ -410,6 +417,9 @@ cdef class Engine:
     cdef int alive(self) except -1:
         if self.freed:
             raise RuntimeError("this trainer was freed")
+        if not self.made:
+            raise RuntimeError("this trainer is not made: a subclass calls super().__init__() "
+                               "before it uses it")
         return 0
 
     # -- what fit runs on ----------------------------------------------------------------

@@ -14,7 +14,7 @@ cdef class Tensor:
     cdef readonly bint requires_grad
     cdef readonly str made_by
     cdef readonly Tensor made_from
-    cdef public int64_t limit
+    cdef readonly int64_t limit
 
 
 cdef class Graph:

@@ -59,6 +59,9 @@ class GraphFull(RuntimeError):
                          "capacity")
 
 
+cdef object _key = object()  # whoever has it may make tensors: they need a pointer at once
+
+
 @cython.no_gc_clear
 cdef class Tensor:
     """A node of a graph: the result of an operation, an input or a weight.
@@ -84,6 +87,10 @@ cdef class Tensor:
     >>> ops.evaluate(lambda x: 2 * x + 1, [[1.0, 2.0]]).tolist()
     [[3.0, 5.0]]
     """
+
+    def __cinit__(self, key=None, *args, **kwargs):
+        if key is not _key:
+            raise TypeError("tensors are made by Graph.input() and by operations")
 
     def __repr__(self):
         return f"<Tensor shape={self.shape} dtype={self.dtype}>"
@@ -198,7 +205,7 @@ cdef class Graph:
             self.compute = Context(6 * capacity, capacity, 4)
 
     cdef Tensor wrap(self, _ggml.ggml_tensor * ptr, tuple shape, bint requires_grad):
-        cdef Tensor t = Tensor.__new__(Tensor)
+        cdef Tensor t = Tensor.__new__(Tensor, _key)
         check_size(shape)
         if _ggml.ggml_nelements(ptr) != math.prod(shape):  # its pooling counts in floats
             raise ValueError(f"ggml computes {_ggml.ggml_nelements(ptr)} elements where shape "

@@ -34,5 +34,8 @@ class Settled:
         """Forbid changes from now on."""
         object.__setattr__(self, "_is_settled", True)
 
+    def __reduce_ex__(self, protocol):
+        return super().__reduce_ex__(max(protocol, 2))  # earlier ones take no slots
+
     def _whose(self):
         return repr(self)

@@ -14,6 +14,9 @@ from pyggml.layers.base import batch_rows
 from pyggml.optimizers import _within
 
 
+cdef object _key = object()  # whoever has it may make snapshots
+
+
 @cython.no_gc_clear
 cdef class Snapshot:
     """A copy of a trainer's network at one moment, for predictions.
@@ -43,13 +46,14 @@ cdef class Snapshot:
     >>> target.free()
     """
 
-    def __init__(self):
-        raise TypeError("snapshots are made by Trainer.snapshot()")
+    def __cinit__(self, key=None, *args, **kwargs):
+        if key is not _key:
+            raise TypeError("snapshots are made by Trainer.snapshot()")
 
     @staticmethod
     def _of(program, dict bindings, dict names, batch_size, str source):
         """Copy the weights; the caller holds their lock."""
-        cdef Snapshot self = Snapshot.__new__(Snapshot)
+        cdef Snapshot self = Snapshot.__new__(Snapshot, _key)
         self.program = program
         self.names = names
         self.source = source

@@ -584,6 +584,8 @@ cdef class Trainer(Engine):
         with self.lock:
             if self.freed:
                 return "<Trainer freed>"
+            if not self.made:
+                return "<Trainer not made>"
             total = sum([v.size for v in self.program.variables])
             n = sum([v.size for v in self.trained])
             gradients = [g for g in (self.gradients_sum, self.gradients_given) if g is not None]

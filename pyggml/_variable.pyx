@@ -162,14 +162,15 @@ cdef class Variable:
 
         Returns
         -------
-        numpy.ndarray
+        numpy.ndarray of float32
         """
         array = np.asarray(value)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{self.name!r} takes real numbers, got dtype {array.dtype}")
         if array.shape != self.shape:
             raise ValueError(f"{self.name!r} has shape {self.shape}, got {array.shape}")
-        return array
+        # Where a cast that overflows is an error, it is one before anything has changed.
+        return np.asarray(array, dtype=np.float32)
 
     def initialize(self, rng):
         """Set the values from the initializer.
@@ -215,6 +216,34 @@ cdef class Variable:
 
     def __repr__(self):
         return f"<Variable {self.name!r} shape={self.shape} trainable={bool(self.trainable)}>"
+
+
+cdef object _owner(array):
+    """The variable whose memory an array is a view of, or None."""
+    base = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return (<_Memory>base).owner if isinstance(base, _Memory) else None
+
+
+def assign_checked(list variables, list arrays):
+    """Set variables to what their ``check`` returned, all or none.
+
+    Nothing here runs Python code, so no signal's handler comes between two of them.
+
+    Parameters
+    ----------
+    variables : list of Variable
+    arrays : list of numpy.ndarray
+    """
+    cdef Py_ssize_t i
+    cdef list views = [v.numpy(False) for v in variables]
+    # The view of another variable may be written to before it is read.
+    arrays = [a.copy() if _owner(a) not in (None, v) else a for v, a in zip(variables, arrays)]
+    for i in range(len(views)):
+        views[i][...] = arrays[i]
 
 
 def _restore(shape, name, axes, trainable, decay, initializer, regularizer, value):

@@ -494,6 +494,12 @@ class Sequential(Model):
         with self._changing():
             return self._stack.pop()
 
+    def require_built(self):
+        """Raise ValueError where there are no layers, or their input shape is not known yet."""
+        if self._input is not None and not self._stack:
+            raise ValueError(f"model {self.name!r} has no layers")
+        super().require_built()
+
     def build(self, input_shape):
         """Tell the input shape.
 

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -508,3 +510,74 @@ def test_a_shared_layer_is_listed_where_most_calls_follow_it():
     early = layers.Dense(4, name="next")(shared(a))
     model = pyggml.Model([a, b], layers.Concatenate(name="cat")([late, early]))
     assert [layer.name for layer in model.layers] == ["a", "b", "own", "shared", "next", "cat"]
+
+
+def square():
+    model = pyggml.Sequential([pyggml.Input((3,)), *[
+        pyggml.layers.Dense(3, use_bias=False) for _ in range(3)]])
+    return model, model.get_weights()
+
+
+def test_set_weights_takes_views_of_the_weights_it_sets():
+    """In another order, too: none is written to before it is read."""
+    model, before = square()
+    model.set_weights(model.get_weights(copy=False)[::-1])
+    assert [w.tobytes() for w in model.get_weights()] == [w.tobytes() for w in before[::-1]]
+    model.set_weights([w.T for w in model.get_weights(copy=False)[::-1]])
+    for found, wanted in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(found, wanted.T)
+    first, second, _ = model.layers
+    first.set_weights(second.get_weights())
+    np.testing.assert_array_equal(first.get_weights()[0], before[1].T)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_weight_too_large_for_float32_changes_nothing_where_that_is_an_error():
+    model, before = square()
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        model.set_weights([before[0] + 1, before[1] + 1, np.full((3, 3), 1e300)])
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        model.weights[0].assign(np.full((3, 3), 1e300))
+    assert [w.tobytes() for w in model.get_weights()] == [w.tobytes() for w in before]
+
+
+def test_an_exception_between_any_two_lines_leaves_all_weights_or_none_set():
+    """As a signal's handler may raise it."""
+    package = str(Path(pyggml.__file__).parent)
+
+    class Interrupt(Exception):
+        pass
+
+    def raise_at(line):
+        left = line
+
+        def trace(frame, event, arg):
+            nonlocal left
+            if not frame.f_code.co_filename.startswith(package):
+                return None
+            left -= event == "line"
+            if left == 0:
+                raise Interrupt
+            return trace
+
+        return trace
+
+    model, old = square()
+    new = [w + 1 for w in old]
+    kept = sys.gettrace()
+    for line in range(1, 1000):
+        model.set_weights(old)
+        sys.settrace(raise_at(line))
+        try:
+            model.set_weights(new)
+        except Interrupt:
+            interrupted = True
+        else:
+            interrupted = False
+        finally:
+            sys.settrace(kept)
+        found = [w.tobytes() for w in model.get_weights()]
+        assert found in ([w.tobytes() for w in old], [w.tobytes() for w in new]), line
+        if not interrupted:
+            break
+    assert 5 < line < 999

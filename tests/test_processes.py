@@ -196,6 +196,120 @@ def test_multiprocessing_gives_the_same_numbers_as_one_process(method, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
+@needs_fork
+@pytest.mark.parametrize("lowering", ["0", "1"])
+def test_a_callback_that_forks_leaves_two_runs_of_fit_that_are_the_same(lowering):
+    assert run_child(PREPARE + """
+class Forks(pyggml.callbacks.Callback):
+    def __init__(self, hook):
+        super().__init__()
+        self.pid, self.hook = None, hook
+
+    def fork(self, *arguments):
+        if self.pid is None:
+            sys.stdout.flush()
+            self.pid = os.fork()
+            if self.pid == 0:
+                signal.alarm(200)
+
+def fit(model, callbacks=()):
+    history = model.fit(x, x, batch_size=24, epochs=2, verbose=0, callbacks=callbacks,
+                        validation_data=(x, x)).history
+    return history, [w.tobytes() for w in model.get_weights()]
+
+pyggml.set_seed(3)
+want = fit(make())
+for hook in ("on_train_batch_begin", "on_train_batch_end", "on_epoch_end", "on_test_batch_end"):
+    pyggml.set_seed(3)
+    forks = Forks(hook)
+    setattr(forks, hook, forks.fork)
+    found = fit(make(), [forks])
+    if forks.pid == 0:
+        os._exit(0 if found == want else 9)
+    print(found == want, os.waitstatus_to_exitcode(os.waitpid(forks.pid, 0)[1]))
+""", timeout=400, env={"PYGGML_LOWERING": lowering}) == "True 0\n" * 4
+
+
+@needs_fork
+def test_a_callback_that_forks_beside_threads_that_prepare_batches_says_so_in_the_child():
+    assert run_child(PREPARE + """
+class Forks(pyggml.callbacks.Callback):
+    pid = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.pid is None:
+            sys.stdout.flush()
+            self.pid = os.fork()
+            if self.pid == 0:
+                signal.alarm(60)
+
+forks = Forks()
+try:
+    model.fit_generator([(x, x)] * 6, batch_size=64, verbose=0, workers=2, callbacks=[forks])
+except RuntimeError as error:
+    assert forks.pid == 0 and "not in a forked child" in str(error), error
+    model.fit(x, x, verbose=0)
+    os._exit(7)
+assert forks.pid != 0
+print(os.waitstatus_to_exitcode(os.waitpid(forks.pid, 0)[1]))
+""") == "7\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_models_are_arguments_results_and_methods_of_other_processes(method, tmp_path):
+    import multiprocessing
+
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system has no {method}")
+    path = tmp_path / "job.py"
+    path.write_text(textwrap.dedent(f"""
+        import multiprocessing, warnings
+        from concurrent.futures import ProcessPoolExecutor
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import numpy as np
+        import pyggml
+        from pyggml import layers
+
+        x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+
+        def train(model):
+            loss = model.fit(x, x[:, :1], verbose=0, shuffle=False, epochs=2).history["loss"]
+            return loss, model
+
+        def same(model):
+            return model
+
+        if __name__ == "__main__":
+            pyggml.set_num_threads(2)
+            a = pyggml.Input((4,))
+            twice = layers.Dense(4, "relu")
+            inner = pyggml.Sequential([layers.Dense(3, "tanh"), layers.Dense(1)])
+            model = pyggml.Model(a, inner(layers.Add()([twice(a), twice(twice(a))])))
+            model.compile(pyggml.optimizers.Adam(0.01, clipnorm=1.0), "huber", metrics=["mae"])
+            before = [w.tobytes() for w in model.get_weights()]
+            loss, trained = train(model.copy())
+            with ProcessPoolExecutor(1, multiprocessing.get_context({method!r})) as pool:
+                found = pool.submit(train, model).result()
+                assert found[0] == loss
+                assert (found[1].predict(x) == trained.predict(x)).all()
+                assert (pool.submit(model.predict, x).result() == model.predict(x)).all()
+                for call, arguments, kind in ((model.predict, (x[:, :3],), ValueError),
+                                              (same, (pyggml.Trainer(model, 8),), TypeError)):
+                    try:
+                        pool.submit(call, *arguments).result()
+                    except kind as error:
+                        print(error)
+            assert [w.tobytes() for w in model.get_weights()] == before
+    """))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=300,
+                          env=os.environ | {"PYGGML_NUM_THREADS": "2"}, check=False,
+                          cwd=Path(__file__).parent)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.splitlines() == [
+        "x must have shape (n, 4), got (32, 3)",
+        "a trainer cannot be pickled; take its model() or its get_weights()"]
+
+
 def test_many_threads_train_models_of_their_own():
     assert run_child(PREPARE + """
 want = []
@@ -353,7 +467,8 @@ def test_copies_and_pickles_of_models_share_nothing():
     assert run_child(PREPARE + """
 import copy, pickle
 want = model.predict(x)
-for other in (copy.deepcopy(model), copy.copy(model).copy(), pickle.loads(pickle.dumps(model))):
+for other in (copy.deepcopy(model), copy.copy(model).copy(),
+              *[pickle.loads(pickle.dumps(model, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1)]):
     assert (other.predict(x) == want).all()
     other.fit(x, x, verbose=0)
     assert (other.predict(x) != want).any() and (model.predict(x) == want).all()

@@ -12,7 +12,7 @@ from pyggml._graph import Tensor
 from pyggml._random import generator
 from pyggml._scalars import integer, number
 from pyggml._settings import Settled
-from pyggml._variable import Variable
+from pyggml._variable import Variable, assign_checked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -378,10 +378,8 @@ def assign_all(variables, values, owner):
     values = list(values)
     if len(values) != len(variables):
         raise ValueError(f"{owner} has {len(variables)} weights, got {len(values)}")
-    for variable, value in zip(variables, values, strict=True):
-        variable.check(value)
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+    assign_checked(list(variables), [
+        variable.check(value) for variable, value in zip(variables, values, strict=True)])
 
 
 def positive_int(value, name):

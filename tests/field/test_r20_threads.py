@@ -166,9 +166,10 @@ assert not bad, len(bad)
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize(("owners", "change"), [
     ("[model]", "model.set_weights(values[i % 2])"),
+    ("[model]", 'model.compile("adam", "mse"); model.set_weights(values[i % 2])'),
     ("[model, snapshot]", "[source[i % 2].update_target(t) for t in (model, snapshot)]"),
     ("[trainer]", "trainer.restore(source[i % 2])"),
-], ids=["set_weights", "update_target", "restore"])
+], ids=["set_weights", "compile", "update_target", "restore"])
 def test_r20b_predict_sees_weights_before_or_after_a_change(owners, change, n_threads):
     """Weights are all 1 or all 2; a mixture would show."""
     child(CHANGES.format(owners=owners, change=change, n_threads=n_threads, times=1000))
