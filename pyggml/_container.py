@@ -527,23 +527,24 @@ class Container:
             self.fail("damaged: the checksum of the data does not fit")
         self.verified = stamp
 
-    def read_verified(self, targets):
-        """Read tensors, after :meth:`verify`.
+    def reading(self, targets):
+        """Return what reads tensors, after :meth:`verify`, when it is called.
 
         Parameters
         ----------
         targets : dict of str to numpy.ndarray
             As for :meth:`read_all`.
-        """
-        flat = {name: self._flat(self.entries[name], target) for name, target in targets.items()}
-        self._check_unchanged()
-        for name, target in flat.items():
-            self._read_at(self.entries[name], target)
-        self._check_unchanged()
 
-    def _check_unchanged(self):
-        if self._stamp() != self.verified:
-            self.fail("it was written to while it was read")
+        Returns
+        -------
+        Reading
+        """
+        read = _gguf.Reading(self.file, self.verified, self.fail)
+        for name, target in targets.items():
+            entry = self.entries[name]
+            read.add(self.start + entry.offset, entry.nbytes, entry.type,
+                     self._flat(entry, target))
+        return read
 
     def read_into(self, name, target):
         """Read one tensor without checking the data's checksum."""

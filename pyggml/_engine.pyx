@@ -548,7 +548,7 @@ cdef class Engine:
             }
             return state if use is None else use(state)
 
-    def _set_state(self, state, fill):
+    def _set_state(self, state, filling):
         """Take over a state; nothing is changed unless all of it fits.
 
         Parameters
@@ -556,8 +556,8 @@ cdef class Engine:
         state : dict
             As :meth:`_get_state` returns it, with anything that has a ``shape`` in place of the
             Variables. ``weights`` may be None: they stay as they are.
-        fill : callable
-            Called with a list of (Variable, source): sets the Variables.
+        filling : callable
+            Called with a list of (Variable, source): returns what sets the Variables.
 
         Raises
         ------
@@ -609,9 +609,12 @@ cdef class Engine:
                 raise ValueError(f"{state['window_rows']} rows in a window of "
                                  f"{self.nbatch_logical}")
             decay = _within(state["weight_decay"], "weight_decay", 0, 1)
-            schedule = getattr(state["optimizer"], "schedule", None)
-            rate = (state["optimizer"].learning_rate if schedule is None
-                    else copy.deepcopy(schedule))
+            restored = copy.deepcopy(state["optimizer"])
+            restored.follow_schedule(max(state["updates"] - 1, 0))
+            # Set by its dictionary: a property is Python code.
+            rates = {name: vars(restored)[name]
+                     for name in ("_learning_rate", "_schedule", "weight_decay")}
+            kept = vars(self.optimizer)
             if gradients and self.gradients_sum is None:
                 self.gradients_sum = like(self.trained)
             for name, source in gradients.items():
@@ -620,21 +623,21 @@ cdef class Engine:
                 if tuple(source.shape) != variable.shape:
                     raise ValueError(f"{variable.name!r} has shape {variable.shape}, the state "
                                      f"{tuple(source.shape)}")
-            fill(pairs)
+            idle = {v: own for v, own in slots.items() if v not in self.slots}
+            empty = [v for name in fresh & set(trained) for v in self.slots[trained[name]]]
             if not gradients and self.gradients_sum is not None:
-                for v in self.trained:
-                    (<Variable>self.gradients_sum[v]).zero()
-            self.idle_slots = {v: own for v, own in slots.items() if v not in self.slots}
-            for name in fresh & set(trained):
-                for v in self.slots[trained[name]]:
-                    (<Variable>v).zero()
-            self.optimizer.learning_rate = rate
-            self.optimizer.weight_decay = state["optimizer"].weight_decay
-            self.weight_decay, self.decay_seen = decay, self.optimizer.weight_decay
+                empty += [self.gradients_sum[v] for v in self.trained]
+            fill = filling(pairs)
+            # From here on no Python code is run but where it fails: a signal's handler finds the
+            # old state or the new one.
+            fill()
+            for v in empty:
+                (<Variable>v).zero()
+            self.idle_slots = idle
+            kept.update(rates)
+            self.weight_decay, self.decay_seen = decay, rates["weight_decay"]
             self.steps, self.updates, self.window_rows, self.seed = counters
             self.warned = state["warned"]
-            if schedule is not None:
-                self.optimizer.follow_schedule(self.updates)
 
 
 def _same_names(what, given, wanted):

@@ -82,7 +82,8 @@ class FileMethods:
         ------
         FileFormatError
             A ``ValueError`` that lists what does not fit, or what is wrong with the file.
-            Nothing is changed then.
+            Nothing is changed then, unless it says so: where another program writes to the file
+            after it was checked, while it is read.
         OSError
             The file cannot be read.
         """

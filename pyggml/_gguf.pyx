@@ -1,10 +1,12 @@
 # cython: language_level=3
-"""What files need of C: checksums, writing ahead, and ggml's quantisation in both directions.
+"""What files need of C: checksums, reads that no signal interrupts, writing ahead, quantisation.
 
 ggml's own reader of GGUF files is not used. It reads a whole file into memory before anything
 could be checked, searches names in quadratic time, and takes some damage for a reason to end the
 process; see ``_container.py``.
 """
+
+import os
 
 import numpy as np
 
@@ -149,3 +151,103 @@ def dequantize(const unsigned char[::1] data not None, str name, float[::1] out 
         return
     with nogil:
         traits.to_float(&data[0], &out[0], n)
+
+
+@cython.final
+cdef class Reading:
+    """Tensors of a file to be read into arrays that somebody needs.
+
+    To call it runs no Python code before all is read, so that no signal's handler comes between
+    two tensors: it finds all arrays as they were, or all read.
+
+    Parameters
+    ----------
+    file : io.FileIO
+    stamp : tuple of int
+        Size and time of the last change of the file when its data were checked.
+    fail : callable
+        Called with the reason where the file was written to since then. It raises.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from pyggml._gguf import Reading
+    >>> with tempfile.TemporaryFile(buffering=0) as file:
+    ...     _ = file.write(np.arange(4, dtype="<f4").tobytes())
+    ...     about = os.fstat(file.fileno())
+    ...     read = Reading(file, (about.st_size, about.st_mtime_ns), print)
+    ...     target = np.zeros(3, np.float32)
+    ...     read.add(4, 12, "f32", target)
+    ...     read()
+    >>> target
+    array([1., 2., 3.], dtype=float32)
+    """
+
+    cdef object file, fileno, stamp, fail, fstat
+    cdef list parts, moves
+
+    def __init__(self, file, stamp, fail):
+        self.file, self.fileno, self.stamp, self.fail = file, file.fileno(), stamp, fail
+        self.fstat = os.fstat
+        self.parts, self.moves = [], []
+
+    def add(self, at, nbytes, str name, target):
+        """Read a tensor of one of ggml's types.
+
+        Parameters
+        ----------
+        at, nbytes : int
+            Where in the file, and how long.
+        name : str
+        target : numpy.ndarray
+            Flat, of the type's own dtype, or float32.
+        """
+        if target.size == 0:
+            return
+        if target.dtype == DTYPES.get(name):
+            self.parts.append((at, nbytes, None, None, memoryview(target).cast("B"), 0, 0))
+            return
+        block, size = layout(name)
+        step = min(nbytes, (1 << 20) // size * size)
+        self.parts.append((at, nbytes, name, target, memoryview(bytearray(step)), block, size))
+
+    def then(self, target, source):
+        """Copy ``source`` to ``target`` when all is read: arrays of equal shape."""
+        self.moves.append((target, source))
+
+    cdef int require_unchanged(self, bint begun) except -1:
+        found = self.fstat(self.fileno)
+        if (found.st_size, found.st_mtime_ns) != self.stamp:
+            self.fail("it was written to while it was read" + (
+                "; what was loaded from it is undefined" if begun else ""))
+        return 0
+
+    cdef int fetch(self, view) except -1:
+        cdef Py_ssize_t done = 0
+        cdef Py_ssize_t n
+        while done < len(view):
+            n = self.file.readinto(view[done:])
+            if n == 0:
+                self.fail("cut short: it ended while it was read; what was loaded from it is "
+                          "undefined")
+            done += n
+        return 0
+
+    def __call__(self):
+        cdef int64_t start, n, first, nbytes, block, size
+        self.require_unchanged(False)
+        for at, nbytes, name, target, view, block, size in self.parts:
+            self.file.seek(at)
+            if name is None:
+                self.fetch(view)
+                continue
+            for start in range(0, nbytes, len(view)):
+                n = min(<int64_t>len(view), nbytes - start)
+                chunk = view[:n]
+                self.fetch(chunk)
+                first = start // size * block
+                dequantize(chunk, name, target[first:first + n // size * block])
+        self.require_unchanged(True)
+        for target, source in self.moves:
+            target[...] = source

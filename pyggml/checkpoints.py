@@ -5,6 +5,7 @@ step depends on: moments, gradients of an unfinished accumulation window, counte
 rate, seeds and random streams, and the states of objects that the loop hands over.
 """
 
+import functools
 import os
 from collections.abc import Mapping
 
@@ -12,7 +13,7 @@ from pyggml import _random, _serialize, _states
 from pyggml._container import FileFormatError, write
 from pyggml._engine import Engine
 from pyggml._resumable import fit
-from pyggml._variable import Variable
+from pyggml._variable import Variable, assign_checked
 from pyggml.layers.base import positive_int
 from pyggml.optimizers import Optimizer
 from pyggml.saving import (
@@ -24,7 +25,7 @@ from pyggml.saving import (
     build,
     compile_arguments,
     dumps,
-    fill,
+    filling,
     loads,
     open_file,
     record,
@@ -104,11 +105,11 @@ def detach(state):
 
 def resume(trainer, state):
     """Give a trainer on a model's own weights the state that :func:`detach` left."""
-    def assign(pairs):
-        for variable, source in pairs:
-            variable.assign(source.numpy(copy=False))
+    def assigning(pairs):
+        return functools.partial(assign_checked, [variable for variable, _ in pairs],
+                                 [source.numpy(copy=False) for _, source in pairs])
 
-    trainer._set_state(state, assign)
+    trainer._set_state(state, assigning)
 
 
 # ---- writing ------------------------------------------------------------------------------
@@ -353,7 +354,7 @@ class Checkpoint:
         except ValueError as error:
             raise FileFormatError(self.path, f"its random stream: {error}") from error
         try:
-            trainer._set_state(state, lambda pairs: fill(self._container, pairs, fresh))
+            trainer._set_state(state, lambda pairs: filling(self._container, pairs, fresh))
         except FileFormatError:
             raise
         except ValueError as error:

@@ -95,8 +95,8 @@ def storage(variable):
     return array if array.ndim else array.reshape(1)
 
 
-def fill(container, pairs, fresh):
-    """Read weights into variables.
+def filling(container, pairs, fresh):
+    """Return what reads weights into variables when it is called.
 
     Parameters
     ----------
@@ -104,11 +104,13 @@ def fill(container, pairs, fresh):
     pairs : list of (Variable, Stored)
         Of equal shapes.
     fresh : bool
-        Nobody needs what the variables hold: read once, checking on the way. Else all of the
-        file is checked before anything is changed.
+        Nobody needs what the variables hold: the file is read once and checked on the way. Else
+        all of it is checked before this returns, and signals wait until all variables are set.
+
+    Returns
+    -------
+    callable
     """
-    if not fresh:
-        container.verify()
     targets, moved = {}, []
     for variable, stored in pairs:
         if stored.tensor in targets:
@@ -116,12 +118,23 @@ def fill(container, pairs, fresh):
         target = storage(variable)
         if stored.axes != variable.axes:
             target = np.empty(container.entries[stored.tensor].shape, np.float32)
-            moved.append((variable, stored, target))
+            order = [stored.axes.index(a) for a in range(len(stored.axes))]
+            source = target.reshape([stored.shape[a] for a in stored.axes]).transpose(order)
+            moved.append((variable.numpy(copy=False), source))
         targets[stored.tensor] = target
-    (container.read_all if fresh else container.read_verified)(targets)
-    for variable, stored, array in moved:
-        order = [stored.axes.index(a) for a in range(len(stored.axes))]
-        variable.assign(array.reshape([stored.shape[a] for a in stored.axes]).transpose(order))
+    if not fresh:
+        container.verify()
+        read = container.reading(targets)
+        for pair in moved:
+            read.then(*pair)
+        return read
+
+    def read_all():
+        container.read_all(targets)
+        for variable, source in moved:
+            variable[...] = source
+
+    return read_all
 
 
 def _type_for(array, wanted):
@@ -449,7 +462,7 @@ def load_model(path: str | PathLike[str], custom_objects: Mapping[str, Any] | No
             state = checkpoints.stored_training(container)
         if state is not None:
             pairs = pairs + checkpoints.detach(state)
-        fill(container, pairs, fresh=True)
+        filling(container, pairs, fresh=True)()
         if state is not None:
             model.compiled.training_state = state
     return model
@@ -527,7 +540,7 @@ def load_weights(model, path, by_name=False, skip_mismatch=False):
         if pairs is None:
             pairs = list(zip(names, found, strict=True))
         with model._predictor.lock:
-            fill(container, pairs, fresh=False)
+            filling(container, pairs, fresh=False)()
     loaded = {v for v, _ in pairs}
     return [n for v, n in names.items() if v not in loaded]
 

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from interrupts import interrupt_everywhere
 
 import pyggml
 from pyggml import checkpoints, layers, ops
@@ -411,3 +412,42 @@ def test_latest_finds_what_a_rotation_without_links_left(tmp_path):
         trainer.save_checkpoint(tmp_path / "c")
     os.rename(tmp_path / "c", tmp_path / "c.1")
     assert checkpoints.latest(tmp_path / "c") == str(tmp_path / "c.1")
+
+
+# ---- interrupts -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize("schedule", [False, True])
+def test_an_exception_between_any_two_lines_resumes_all_or_nothing(schedule, tmp_path):
+    rate = pyggml.schedules.ExponentialDecay(0.5, initial_learning_rate=0.1, by="step")
+    optimizer = pyggml.optimizers.Adam(rate if schedule else 0.1)
+    trainer = pyggml.Trainer(network(optimizer), 8, 16)
+    old = state_of(trainer)
+    for _ in range(3):
+        trainer.step(X, Y)
+    trainer.save_checkpoint(tmp_path / "old")
+    old = state_of(trainer)
+    for _ in range(4):
+        trainer.step(X, Y)
+    trainer.save_checkpoint(tmp_path / "new")
+    new = state_of(trainer)
+    assert all(old[key] != new[key] for key in ("steps", "updates", ("weights", "b/kernel")))
+    assert (old["lr"] == new["lr"]) is not schedule
+    found = []
+
+    def call():
+        with checkpoints.load(tmp_path / "new") as saved:
+            saved.resume(trainer)
+
+    def check(line):
+        state = state_of(trainer)
+        assert state in (old, new), line
+        found.append(state == new)
+        if found[-1]:
+            with checkpoints.load(tmp_path / "old") as saved:
+                saved.resume(trainer)
+            assert state_of(trainer) == old
+
+    with checkpoints.load(tmp_path / "old") as saved:
+        saved.resume(trainer)
+    interrupt_everywhere(call, check)
+    assert set(found) == {False, True}

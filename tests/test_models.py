@@ -2,11 +2,10 @@
 
 import json
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupts import interrupt_everywhere
 from reference.gradcheck import normal, relative_error
 
 import pyggml
@@ -542,42 +541,13 @@ def test_a_weight_too_large_for_float32_changes_nothing_where_that_is_an_error()
 
 
 def test_an_exception_between_any_two_lines_leaves_all_weights_or_none_set():
-    """As a signal's handler may raise it."""
-    package = str(Path(pyggml.__file__).parent)
-
-    class Interrupt(Exception):
-        pass
-
-    def raise_at(line):
-        left = line
-
-        def trace(frame, event, arg):
-            nonlocal left
-            if not frame.f_code.co_filename.startswith(package):
-                return None
-            left -= event == "line"
-            if left == 0:
-                raise Interrupt
-            return trace
-
-        return trace
-
     model, old = square()
     new = [w + 1 for w in old]
-    kept = sys.gettrace()
-    for line in range(1, 1000):
+    found = set()
+
+    def check(line):
+        found.add(tuple(w.tobytes() for w in model.get_weights()))
         model.set_weights(old)
-        sys.settrace(raise_at(line))
-        try:
-            model.set_weights(new)
-        except Interrupt:
-            interrupted = True
-        else:
-            interrupted = False
-        finally:
-            sys.settrace(kept)
-        found = [w.tobytes() for w in model.get_weights()]
-        assert found in ([w.tobytes() for w in old], [w.tobytes() for w in new]), line
-        if not interrupted:
-            break
-    assert 5 < line < 999
+
+    interrupt_everywhere(lambda: model.set_weights(new), check)
+    assert found <= {tuple(w.tobytes() for w in values) for values in (old, new)}

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from interrupts import interrupt_everywhere
 
 import pyggml
 from pyggml import layers, ops, saving
@@ -366,3 +367,24 @@ def test_accuracy_on_the_digits_survives_quantisation(tmp_path):
     for kind, loss in (("f16", 0.002), ("bf16", 0.004), ("q8_0", 0.004), ("q4_K", 0.02)):
         model.save(tmp_path / kind, quantize=kind)
         assert accuracy(pyggml.load_model(tmp_path / kind)) >= full - loss, kind
+
+
+@pytest.mark.parametrize("quantize", [None, "q8_0"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_an_exception_between_any_two_lines_loads_all_weights_or_none(by_name, quantize, tmp_path):
+    model = pyggml.Sequential([pyggml.Input((32,)), layers.Dense(32), layers.Dense(3)])
+    model.save(tmp_path / "new", quantize=quantize)
+    model.load_weights(tmp_path / "new")  # rounded, where they are quantised
+    new = [w.tobytes() for w in model.get_weights()]
+    old = [w - 1 for w in model.get_weights()]
+    model.set_weights(old)
+    found = []
+
+    def check(line):
+        weights = [w.tobytes() for w in model.get_weights()]
+        assert weights in (new, [w.tobytes() for w in old]), line
+        found.append(weights == new)
+        model.set_weights(old)
+
+    interrupt_everywhere(lambda: model.load_weights(tmp_path / "new", by_name), check)
+    assert set(found) == {False, True}
