@@ -96,6 +96,10 @@ cdef class Engine:
             raise RuntimeError(f"{self.window_rows} of {self.nbatch_logical} rows of a window wait "
                                f"for their update: batches of {batch_size} rows instead of "
                                f"{self.batch_size} cannot come between")
+        if batch_size < logical <= self.window_rows:
+            raise RuntimeError(f"{self.window_rows} of {self.nbatch_logical} rows of a window wait "
+                               f"for their update: nbatch_logical={logical} would have ended it "
+                               "before")
         self.main = None
         if self.criterion is None or self.criterion.mask != mask:
             self.criterion = self.compiled.compiled.masked(mask)
@@ -624,7 +628,7 @@ cdef class Engine:
             self.steps, self.updates, self.window_rows, self.seed = counters
             self.warned = state["warned"]
             if schedule is not None:
-                self.optimizer.follow_schedule(self.updates)
+                self.optimizer.follow_schedule(max(self.updates - 1, 0))
 
 
 def _same_names(what, given, wanted):

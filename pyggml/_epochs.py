@@ -42,6 +42,7 @@ class Epochs:
         self.step = 0
         self.finished = False
         self.drawn = None  # the random stream before the order of the epoch was drawn
+        self.resumed = False
         names = self.meter.names
         if self.validation is not None:
             names = names + [f"val_{name}" for name in self.validation.meter.names]
@@ -62,8 +63,9 @@ class Epochs:
         self.callbacks.tell(self)
         try:
             self.callbacks.on_train_begin()
-            # Where an epoch was interrupted it goes on, if only to its end.
-            while self.epoch < self.last and (self.step or not model.stop_training):
+            if self.resumed and not self._goes_on():
+                self.callbacks.go_on()  # no epoch begins: they only end
+            while self._goes_on():
                 if not self._run_epoch():
                     break
             self.finished = True
@@ -81,6 +83,10 @@ class Epochs:
         if self.setup.o.epochs and self.history.epoch:
             self.setup.calibrate(self.calibration)
         return self.history
+
+    def _goes_on(self):
+        # Where an epoch was interrupted it goes on, if only to its end.
+        return self.epoch < self.last and (self.step or not self.model.stop_training)
 
     def _run_epoch(self):
         """Run an epoch, or what is left of it; return False where the source gave nothing."""
@@ -139,19 +145,23 @@ class Epochs:
         """Step many times at once: nobody wants to know about single batches."""
         model, meter, size = self.model, self.meter, self.setup.o.batch_size
         feed, order = self.batches.feed, self.batches.order
-        step_run = self.trainer._step_run
+        step_run, hold_on = self.trainer._step_run, self.setup.hold_on
+        lock, patience = model._predictor.lock, self.callbacks.patience
         with contextlib.closing(self.batches.spans(self.step)) as spans:
             for start, end in spans:
                 while start < end:
                     if self.step and model.stop_training:
                         return
-                    at = step_run(feed, order, start, end, meter, self.callbacks.patience())
+                    with lock:
+                        hold_on()
+                        at = step_run(feed, order, start, end, meter, patience())
                     self._stepped(-(-(at - start) // size))
                     start = at
 
     def _step_by_step(self):
         callbacks, meter, keep = self.callbacks, self.meter, self.batches.keep
         begin, end = callbacks.begin_hooks, callbacks.end_hooks
+        lock, hold_on = self.model._predictor.lock, self.setup.hold_on
         with contextlib.closing(self.batches.epoch(self.step)) as batches:
             while not (self.step and self.model.stop_training):
                 batch = next(batches, None)
@@ -159,13 +169,14 @@ class Epochs:
                     break
                 if begin:
                     callbacks.on_train_batch_begin(self.step)
-                    self.setup.hold_on()
-                loss, built = self.trainer._step_rows(*batch)
-                meter.add(loss, built, *batch, keep)
+                with lock:
+                    hold_on()
+                    loss, built = self.trainer._step_rows(*batch)
+                    meter.add(loss, built, *batch, keep)
                 if end:
                     callbacks.on_train_batch_end(
                         self.step, meter.logs() if callbacks.reads_logs else meter.shown())
-                    self.setup.hold_on()
+                    hold_on()
                 self._stepped(1)
 
     def _stepped(self, n):
@@ -229,6 +240,7 @@ class Epochs:
         if self.validation is not None:
             self.validation.batches.set_state(state["validation"])
         self.epoch, self.step, self.drawn = state["epoch"], state["step"], state["drawn"]
+        self.resumed = True
         self.model.stop_training = state["stopped"]
         for epoch, logs in state["history"]:
             self.history.append(epoch, logs)

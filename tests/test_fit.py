@@ -323,6 +323,90 @@ def test_other_batches_cannot_come_between_those_of_a_window():
     model.train_on_batch(x[:3], y[:3])  # the window is gone
 
 
+def test_a_window_cannot_become_shorter_than_what_waits_in_it():
+    x, y = data(32)
+    model = linear()
+
+    def shorter(batch, logs):
+        if batch == 2:
+            model.fit(x[:8], y[:8], batch_size=4, nbatch_logical=8, verbose=0)
+
+    with pytest.raises(RuntimeError, match="12 of 16 rows of a window wait for their update: "
+                                           "nbatch_logical=8"):
+        model.fit(x, y, batch_size=4, nbatch_logical=16, verbose=0,
+                  callbacks=[callbacks.LambdaCallback(on_train_batch_end=shorter)])
+    assert model.compiled.trainer.n_updates == 0
+    model.fit(x[:8], y[:8], batch_size=4, nbatch_logical=8, verbose=0)  # the window is gone
+    assert model.compiled.trainer.n_updates == 1
+
+
+@pytest.mark.parametrize("form", ["factory", "sequence", "lazy"])
+@pytest.mark.parametrize("mine", [False, True])
+@pytest.mark.parametrize(("size", "logical"), [(4, 4), (4, 16), (3, 4)])
+def test_batches_that_train_as_they_are_made_leave_those_of_fit_as_they_are(form, mine, size,
+                                                                            logical):
+    x, y = data(32)
+    w = np.linspace(0, 2, 32) if mine else None
+    other = None if mine else np.full(size, 0.5)
+
+    def train(between):
+        model = linear()
+
+        def make(start):
+            rows = slice(start, start + 4)
+            if between:
+                rate, model.optimizer.learning_rate = model.optimizer.learning_rate, 0.0
+                model.train_on_batch(x[:size], y[:size], sample_weight=other)
+                model.optimizer.learning_rate = rate
+            return (x[rows], y[rows]) if w is None else (x[rows], y[rows], w[rows])
+
+        class Sequence:
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, i):
+                return make(4 * i)
+
+        class Lazy:
+            shape, dtype, ndim = x.shape, x.dtype, 2
+
+            def __len__(self):
+                return 32
+
+            def __getitem__(self, rows):
+                if between and len(x[rows]) == 4:
+                    make(0)
+                return x[rows]
+
+        options = {"batch_size": 4, "nbatch_logical": logical, "verbose": 0}
+        if form == "lazy":
+            model.fit(Lazy(), y, sample_weight=w, shuffle=False, **options)
+        else:
+            model.fit(generator=Sequence() if form == "sequence" else
+                      lambda starts=iter(range(0, 33, 4)): _until(starts, make), **options)
+        return model
+
+    alone, disturbed = train(False), train(True)
+    assert weights(disturbed) == weights(alone)
+    assert disturbed.compiled.trainer.n_updates == alone.compiled.trainer.n_updates + 8
+
+
+def _until(starts, make, end=32):
+    start = next(starts)
+    return None if start == end else make(start)
+
+
+def test_statistics_are_calibrated_after_a_callback_trained_with_other_weights():
+    x, y = data(12)
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.BatchNormalization(), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(x, y, sample_weight=np.ones(12), verbose=0,
+              calibration_generator=iter([(x, y)]),
+              callbacks=[callbacks.LambdaCallback(
+                  on_train_end=lambda logs: model.train_on_batch(x, y))])
+    assert model.layers[0].get_weights()[2] == pytest.approx(x.mean(axis=0), abs=1e-6)
+
+
 def test_a_window_that_an_error_left_open_is_forgotten():
     x, y = data(12)
 
