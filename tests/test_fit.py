@@ -323,6 +323,37 @@ def test_other_batches_cannot_come_between_those_of_a_window():
     model.train_on_batch(x[:3], y[:3])  # the window is gone
 
 
+def test_weights_of_one_a_row_may_be_a_column_for_outputs_of_any_width():
+    x, y = data(6)
+    w = np.array([0.0, 0.5, 1, 2, 0.25, 1])
+    inputs = pyggml.Input((3,))
+    model = pyggml.Model(inputs, [layers.Dense(1)(inputs), layers.Dense(2)(inputs)])
+    model.compile("sgd", "mse")
+    labels = [y, np.stack([y, -y], axis=1)]
+    errors = [((p - t.reshape(6, -1)) ** 2).mean(axis=1)
+              for p, t in zip(model.predict(x), labels, strict=True)]
+    wanted = sum((w * e).mean() for e in errors)
+    column = w[:, np.newaxis]
+    for given in ([w, w], [column, column], [column, w], [w, column], [column, column.repeat(2, 1)]):
+        assert model.evaluate(x, labels, sample_weight=given)[0] == pytest.approx(wanted, rel=1e-6)
+        assert model.copy().train_on_batch(x, labels, sample_weight=given)[0] == pytest.approx(
+            wanted, rel=1e-6)
+    with pytest.raises(ValueError, match="one a row, or one an element, for all outputs"):
+        model.evaluate(x, labels, sample_weight=[w, column.repeat(2, 1)])
+
+
+def test_batches_may_have_their_weights_as_vectors_and_as_columns():
+    x, y = data(6)
+    w = np.array([0.0, 0.5, 1, 2, 0.25, 1])
+    vector, column = (x, y, w), (x, y, w[:, np.newaxis])
+    found = []
+    for batches in ([vector, vector, vector], [vector, column, vector], [column, vector, column]):
+        model = linear()
+        model.fit_generator(iter(batches), batch_size=6, verbose=0)
+        found.append(weights(model))
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_window_cannot_become_shorter_than_what_waits_in_it():
     x, y = data(32)
     model = linear()
