@@ -216,7 +216,7 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
 
 
 def _set(layer, found, moments):
-    """Set the statistics of a layer; return whether they are the same as before, but for rounding."""
+    """Set the statistics of a layer; return whether that changed no more than rounding does."""
     mean, variance = found[layer.moving_mean], found[layer.moving_variance]
     before = mean.numpy(), variance.numpy()
     mean.assign(moments.mean)

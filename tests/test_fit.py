@@ -334,7 +334,8 @@ def test_weights_of_one_a_row_may_be_a_column_for_outputs_of_any_width():
               for p, t in zip(model.predict(x), labels, strict=True)]
     wanted = sum((w * e).mean() for e in errors)
     column = w[:, np.newaxis]
-    for given in ([w, w], [column, column], [column, w], [w, column], [column, column.repeat(2, 1)]):
+    elements = [column, column.repeat(2, 1)]
+    for given in ([w, w], [column, column], [column, w], [w, column], elements):
         assert model.evaluate(x, labels, sample_weight=given)[0] == pytest.approx(wanted, rel=1e-6)
         assert model.copy().train_on_batch(x, labels, sample_weight=given)[0] == pytest.approx(
             wanted, rel=1e-6)
@@ -371,7 +372,7 @@ def test_a_window_cannot_become_shorter_than_what_waits_in_it():
     assert model.compiled.trainer.n_updates == 1
 
 
-@pytest.mark.parametrize("form", ["factory", "sequence", "lazy"])
+@pytest.mark.parametrize("form", ["callable", "sequence", "lazy"])
 @pytest.mark.parametrize("mine", [False, True])
 @pytest.mark.parametrize(("size", "logical"), [(4, 4), (4, 16), (3, 4)])
 def test_batches_that_train_as_they_are_made_leave_those_of_fit_as_they_are(form, mine, size,
@@ -382,6 +383,11 @@ def test_batches_that_train_as_they_are_made_leave_those_of_fit_as_they_are(form
 
     def train(between):
         model = linear()
+        starts = iter(range(0, 33, 4))
+
+        def call():
+            start = next(starts)
+            return make(start) if start < 32 else None
 
         def make(start):
             rows = slice(start, start + 4)
@@ -413,18 +419,12 @@ def test_batches_that_train_as_they_are_made_leave_those_of_fit_as_they_are(form
         if form == "lazy":
             model.fit(Lazy(), y, sample_weight=w, shuffle=False, **options)
         else:
-            model.fit(generator=Sequence() if form == "sequence" else
-                      lambda starts=iter(range(0, 33, 4)): _until(starts, make), **options)
+            model.fit(generator=Sequence() if form == "sequence" else call, **options)
         return model
 
     alone, disturbed = train(False), train(True)
     assert weights(disturbed) == weights(alone)
     assert disturbed.compiled.trainer.n_updates == alone.compiled.trainer.n_updates + 8
-
-
-def _until(starts, make, end=32):
-    start = next(starts)
-    return None if start == end else make(start)
 
 
 def test_statistics_are_calibrated_after_a_callback_trained_with_other_weights():
