@@ -470,6 +470,13 @@ cdef class Engine:
         meter.note(feed, order, start, k * n, True)
         return start + k * n
 
+    def _begin_windows(self):
+        """Refuse to where a window is open: the gradients of two would be added."""
+        with self.lock:
+            if self.window_rows:
+                raise RuntimeError(f"{self.window_rows} rows of a window wait for their update: "
+                                   "another window cannot begin before")
+
     def _finish_window(self):
         """Update from what was accumulated, at the end of an epoch."""
         with self.lock:

@@ -70,7 +70,8 @@ class Epochs:
                     break
             self.finished = True
         except BaseException as error:
-            self.trainer._discard_window()
+            if self.setup.accumulates:
+                self.trainer._discard_window()
             self.display.abandon()
             self.callbacks.end_after_error()
             # Who goes on with the model after Ctrl-C wants to predict with it; an exit does not.
@@ -103,7 +104,8 @@ class Epochs:
             self._step_by_step()
         else:
             self._in_runs()
-        self.trainer._finish_window()
+        if self.setup.accumulates:  # else an open window is that of a fit around this one
+            self.trainer._finish_window()
         name = self.setup.name
         if meter.batches == 0:
             warnings.warn(

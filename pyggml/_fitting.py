@@ -79,6 +79,11 @@ class Setup:
         self.calibrates = False
         self.split = None  # what tells one split from another
 
+    @property
+    def accumulates(self):
+        """Whether gradients of several batches make an update."""
+        return self.o.nbatch_logical not in (None, self.o.batch_size)
+
     # -- sources -----------------------------------------------------------------------
 
     def use_stream(self, stream):
@@ -186,24 +191,27 @@ class Setup:
         with self.model._predictor.lock:
             self.trainer = self.model.make_trainer(self.o.batch_size, self.o.nbatch_logical,
                                                    self.mask)
+            if self.accumulates:
+                self.trainer._begin_windows()
         if self.o.seed is not None:
             self.trainer._reseed(self.o.seed)
 
     def hold_on(self):
         """Let the trainer be as it was made: something else may have trained with other batches.
 
-        A callback, a generator, or another thread, which can come between unless the trainer's
-        lock is held.
+        A callback, a generator, or another thread; which can come between what is done next as
+        long as the model's lock is not held.
         """
         o, trainer = self.o, self.trainer
-        if trainer.freed:
-            raise RuntimeError("this trainer was freed")
-        if self.model.compiled.trainer is not trainer:
-            raise RuntimeError("the model was compiled anew while fit ran: its new optimizer and "
-                               "losses count from the next fit on")
-        if (trainer.batch_size != o.batch_size or trainer.criterion.mask != self.mask
-                or trainer.nbatch_logical != (o.nbatch_logical or o.batch_size)):
-            trainer._configure(o.batch_size, o.nbatch_logical, self.mask)
+        with self.model._predictor.lock:
+            if trainer.freed:
+                raise RuntimeError("this trainer was freed")
+            if self.model.compiled.trainer is not trainer:
+                raise RuntimeError("the model was compiled anew while fit ran: its new optimizer "
+                                   "and losses count from the next fit on")
+            if (trainer.batch_size != o.batch_size or trainer.criterion.mask != self.mask
+                    or trainer.nbatch_logical != (o.nbatch_logical or o.batch_size)):
+                trainer._configure(o.batch_size, o.nbatch_logical, self.mask)
 
     def feed(self, x, y, w):
         """Return a Feed of arrays, for the trainer as it was made."""
