@@ -263,6 +263,7 @@ cdef class Engine:
         cdef Lock own = self.lock
         cdef Lock lock
         cdef bint shared
+        feed.require_fit(g.inputs, g.loss)
         k = min(k, self.at_once)
         if accumulating:  # the window's end needs another graph
             k = min(k, -((self.window_rows - self.nbatch_logical) // n))

@@ -340,21 +340,27 @@ def train_on_batch(model, x, y, sample_weight, class_weight):
     """See :meth:`pyggml.Model.train_on_batch`; returns the logs."""
     model._build_from(x)
     model.require_compiled()
-    criterion = model.compiled.criterion
     n = rows_of(model, x)
     if n == 0:
         raise ValueError("x has no rows")
-    w = Weighting(criterion, class_weight).apply(y, sample_weight)
-    first = model.compiled.trainer is None
-    meter = Meter(criterion, model.compiled.make_metrics())
     # Another thread that trains the model has its turn before or after all of this.
     with model._predictor.lock:
+        compiled = model.compiled
+        criterion = compiled.criterion
+        w = Weighting(criterion, class_weight).apply(y, sample_weight)
+        first = compiled.trainer is None
+        meter = Meter(criterion, compiled.make_metrics())
         trainer = model.make_trainer(n, None, mask_for(w, criterion, n))
         if first and _calibrates(model):
             warnings.warn("train_on_batch does not move the moving statistics of this model's "
                           "batch norm layers: give the layers a momentum, or call fit before "
                           "predicting", UserWarning, stacklevel=3)
         feed = trainer._feed(x, y, w)
+        # Reading the arrays may have run anything.
+        if model.compiled is not compiled or trainer.criterion.mask != feed.mask \
+                or (trainer.batch_size, trainer.nbatch_logical) != (n, n):
+            raise RuntimeError("the model was compiled or trained while the arrays of this batch "
+                               "were read")
         loss, built = trainer._step_rows(feed, None, 0, n)
         meter.add(loss, built, feed, None, 0, n, True)
     return meter.logs()

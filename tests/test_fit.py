@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from child import run_child
 
 import pyggml
 from pyggml import callbacks, layers, optimizers
@@ -312,6 +313,80 @@ def test_a_callback_that_compiles_the_model_is_told_that_fit_cannot_follow(hook)
         model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[callbacks.LambdaCallback(
             **{hook: lambda n, logs: model.compile("adam", "mse")})])
     model.fit(x, y, verbose=0)
+
+
+def test_a_generator_that_compiles_the_model_is_told_that_fit_cannot_follow():
+    x, y = data(12)
+    model = linear()
+
+    def batches():
+        yield x[:4], y[:4]
+        model.compile("adam", "mae")
+        yield x[4:8], y[4:8]
+
+    with pytest.raises(RuntimeError, match="the model was compiled anew while fit ran"):
+        model.fit(generator=batches, batch_size=4, verbose=0)
+    model.fit(x, y, verbose=0)
+
+
+def test_a_callback_that_compiles_the_model_leaves_the_losses_that_evaluate_began_with():
+    # Labels of one kind read by the graph of another would lie beyond the end of its memory.
+    run_child("""
+        import itertools
+        import numpy as np
+        import pyggml
+        from pyggml import callbacks, layers
+
+        rng = np.random.default_rng(0)
+        x, classes = rng.normal(size=(32, 3)), rng.integers(0, 3, 32)
+        labels = {"mse": rng.random((32, 3)), "sparse_categorical_crossentropy": classes,
+                  "categorical_crossentropy": np.eye(3)[classes]}
+
+        def make(loss):
+            model = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(3, "softmax")])
+            model.compile(pyggml.optimizers.SGD(0.0), loss)
+            model.set_weights([np.eye(3), np.zeros(3)])
+            return model
+
+        hooks = ("on_test_begin", "on_test_batch_begin", "on_test_batch_end")
+        for (loss, other), hook in itertools.product(itertools.permutations(labels, 2), hooks):
+            y = labels[loss]
+            wanted = make(loss).evaluate(x, y)
+            for how in range(3):
+                model = make(loss)
+                compiling = [callbacks.LambdaCallback(**{hook: lambda *given: model.compile(
+                    "sgd", other, metrics=["accuracy"])})]
+                if how == 0:
+                    found = model.evaluate(x, y, 8, callbacks=compiling)
+                elif how == 1:
+                    found = model.evaluate(((x[i:i + 8], y[i:i + 8]) for i in range(0, 32, 8)),
+                                           callbacks=compiling)
+                else:
+                    found = model.fit(x, y, validation_data=(x, y), validation_batch_size=8,
+                                      verbose=0, callbacks=compiling).history["val_loss"][0]
+                assert abs(found - wanted) < 1e-5, (loss, other, hook, how, found, wanted)
+    """)
+
+
+@pytest.mark.parametrize("what", ["compile", "train", "windows"])
+def test_an_array_that_compiles_or_trains_as_it_is_read_ends_the_call(what):
+    x, y = data(12)
+    model = linear()
+    tricks = {
+        "compile": lambda: model.compile("sgd", "mse"),
+        "train": lambda: model.train_on_batch(x[:3], y[:3], sample_weight=np.ones(3)),
+        "windows": lambda: model.fit(x, y, batch_size=4, nbatch_logical=8, verbose=0)}
+
+    class Meddling:
+        shape, dtype, ndim = (4, 3), np.dtype("float32"), 2
+
+        def __array__(self, *arguments, **options):
+            tricks[what]()
+            return x[:4]
+
+    with pytest.raises(RuntimeError, match="compiled or trained while the arrays of this batch"):
+        model.train_on_batch(Meddling(), y[:4])
+    assert np.isfinite(model.train_on_batch(x[:4], y[:4]))
 
 
 def test_other_batches_cannot_come_between_those_of_a_window():
