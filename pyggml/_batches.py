@@ -23,21 +23,22 @@ def mask_for(sample_weight, criterion, n_rows):
     """
     if sample_weight is None:
         return None
-    masks = set()
+    masks = {"rows", "elements"}
     for given, shape in zip(criterion.split_weights(sample_weight), criterion.output_shapes,
                             strict=True):
         dims = shape_of(given, "sample_weight")
         element = (n_rows, *shape[1:])
-        if dims in ((n_rows,), (n_rows, 1)) and dims != element:
-            masks.add("rows")
-        elif dims == element:
-            masks.add("elements")
-        else:
+        # Of an output of one element a row it is the same.
+        fits = {"rows"} if dims in ((n_rows,), (n_rows, 1)) else set()
+        if dims == element:
+            fits.add("elements")
+        if not fits:
             raise ValueError(f"sample_weight must have shape {(n_rows,)}, one a row, or {element}, "
                              f"one an element, got {dims}")
-    if len(masks) > 1:
+        masks &= fits
+    if not masks:
         raise ValueError("sample_weight must be one a row, or one an element, for all outputs")
-    return masks.pop()
+    return "rows" if "rows" in masks else "elements"
 
 
 def count_rows(x):

@@ -1,6 +1,7 @@
 """Exact statistics for batch normalisation, from data."""
 
 import contextlib
+import warnings
 
 import numpy as np
 
@@ -8,6 +9,10 @@ from pyggml._forward import Predictor
 from pyggml._variable import assign_checked
 from pyggml.data import Stream, is_stream
 from pyggml.layers.normalization import SMALLEST_VARIANCE
+
+# Passes over the data, where a layer feeds itself, and the change that counts as none.
+_PASSES = 100
+_SETTLED = 1e-6
 
 
 class _Tapped:
@@ -143,7 +148,8 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
 
     Layer by layer in order of computation, so that each one sees what the layers before it,
     calibrated already, make of the data in evaluation mode. A layer that is used several times
-    gets the statistics of all uses together.
+    gets the statistics of all uses together. Where one use feeds another, they depend on
+    themselves: passes are repeated until nothing moves any more.
 
     Parameters
     ----------
@@ -184,19 +190,39 @@ def calibrate(program, bindings, x, max_rows=1024, batch_size=64, wanted=None):
     for layer in layers:
         for v in (layer.moving_mean, layer.moving_variance):
             found[v] = bindings.get(v, v).clone()
-    for layer in layers:
-        predictor = Predictor(_Tapped(program, layer), found)
-        moments = Moments()
-        for start in range(0, rows, batch_size):
-            part = [np.asarray(value[start:min(start + batch_size, rows)]) for value in values]
-            for seen in predictor.predict(part if len(part) > 1 else part[0], batch_size):
-                moments.add(seen, layer.channel_axis(seen.shape))
-        if not (np.isfinite(moments.mean).all() and np.isfinite(moments.variance).all()):
-            raise ValueError(f"the statistics of layer {layer.name!r} are not finite")
-        found[layer.moving_mean].assign(moments.mean)
-        if moments.n > 1:  # one element has no variance
-            found[layer.moving_variance].assign(moments.variance + SMALLEST_VARIANCE)
+    for _ in range(_PASSES):
+        still, again = True, False
+        for layer in layers:
+            predictor = Predictor(_Tapped(program, layer), found)
+            moments = Moments()
+            for start in range(0, rows, batch_size):
+                part = [np.asarray(value[start:min(start + batch_size, rows)]) for value in values]
+                uses = predictor.predict(part if len(part) > 1 else part[0], batch_size)
+                again = again or len(uses) > 1
+                for seen in uses:
+                    moments.add(seen, layer.channel_axis(seen.shape))
+            if not (np.isfinite(moments.mean).all() and np.isfinite(moments.variance).all()):
+                raise ValueError(f"the statistics of layer {layer.name!r} are not finite")
+            still = _set(layer, found, moments) and still
+        if still or not again:
+            break
+    else:
+        warnings.warn("the batch-norm statistics of a layer that feeds itself do not settle: each "
+                      f"pass over the data gives others, after {_PASSES} passes too",
+                      RuntimeWarning, stacklevel=2)
     moved = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
     assign_checked([bindings.get(v, v) for v in moved],
                    [found[v].numpy(copy=False) for v in moved])
     return len(layers)
+
+
+def _set(layer, found, moments):
+    """Set the statistics of a layer; return whether that changed no more than rounding does."""
+    mean, variance = found[layer.moving_mean], found[layer.moving_variance]
+    before = mean.numpy(), variance.numpy()
+    mean.assign(moments.mean)
+    if moments.n > 1:  # one element has no variance
+        variance.assign(moments.variance + SMALLEST_VARIANCE)
+    scale = variance.numpy() + layer.epsilon
+    return bool((np.abs(mean.numpy() - before[0]) <= _SETTLED * np.sqrt(scale)).all()
+                and (np.abs(variance.numpy() - before[1]) <= _SETTLED * scale).all())

@@ -103,6 +103,10 @@ cdef class Engine:
             raise RuntimeError(f"{self.window_rows} of {self.nbatch_logical} rows of a window wait "
                                f"for their update: batches of {batch_size} rows instead of "
                                f"{self.batch_size} cannot come between")
+        if batch_size < logical <= self.window_rows:
+            raise RuntimeError(f"{self.window_rows} of {self.nbatch_logical} rows of a window wait "
+                               f"for their update: nbatch_logical={logical} would have ended it "
+                               "before")
         self.main = None
         if self.criterion is None or self.criterion.mask != mask:
             self.criterion = self.compiled.compiled.masked(mask)
@@ -266,6 +270,7 @@ cdef class Engine:
         cdef Lock own = self.lock
         cdef Lock lock
         cdef bint shared
+        feed.require_fit(g.inputs, g.loss)
         k = min(k, self.at_once)
         if accumulating:  # the window's end needs another graph
             k = min(k, -((self.window_rows - self.nbatch_logical) // n))
@@ -475,6 +480,13 @@ cdef class Engine:
             k = self.run_some(g, feed, index, start, n, k, NULL, meter)
         meter.note(feed, order, start, k * n, True)
         return start + k * n
+
+    def _begin_windows(self):
+        """Refuse to where a window is open: the gradients of two would be added."""
+        with self.lock:
+            if self.window_rows:
+                raise RuntimeError(f"{self.window_rows} rows of a window wait for their update: "
+                                   "another window cannot begin before")
 
     def _finish_window(self):
         """Update from what was accumulated, at the end of an epoch."""

@@ -42,6 +42,7 @@ class Epochs:
         self.step = 0
         self.finished = False
         self.drawn = None  # the random stream before the order of the epoch was drawn
+        self.resumed = False
         names = self.meter.names
         if self.validation is not None:
             names = names + [f"val_{name}" for name in self.validation.meter.names]
@@ -62,13 +63,15 @@ class Epochs:
         self.callbacks.tell(self)
         try:
             self.callbacks.on_train_begin()
-            # Where an epoch was interrupted it goes on, if only to its end.
-            while self.epoch < self.last and (self.step or not model.stop_training):
+            if self.resumed and not self._goes_on():
+                self.callbacks.go_on()  # no epoch begins: they only end
+            while self._goes_on():
                 if not self._run_epoch():
                     break
             self.finished = True
         except BaseException as error:
-            self.trainer._discard_window()
+            if self.setup.accumulates:
+                self.trainer._discard_window()
             self.display.abandon()
             self.callbacks.end_after_error()
             # Who goes on with the model after Ctrl-C wants to predict with it; an exit does not.
@@ -81,6 +84,10 @@ class Epochs:
         if self.setup.o.epochs and self.history.epoch:
             self.setup.calibrate(self.calibration)
         return self.history
+
+    def _goes_on(self):
+        # Where an epoch was interrupted it goes on, if only to its end.
+        return self.epoch < self.last and (self.step or not self.model.stop_training)
 
     def _run_epoch(self):
         """Run an epoch, or what is left of it; return False where the source gave nothing."""
@@ -97,7 +104,8 @@ class Epochs:
             self._step_by_step()
         else:
             self._in_runs()
-        self.trainer._finish_window()
+        if self.setup.accumulates:  # else an open window is that of a fit around this one
+            self.trainer._finish_window()
         name = self.setup.name
         if meter.batches == 0:
             warnings.warn(
@@ -139,19 +147,23 @@ class Epochs:
         """Step many times at once: nobody wants to know about single batches."""
         model, meter, size = self.model, self.meter, self.setup.o.batch_size
         feed, order = self.batches.feed, self.batches.order
-        step_run = self.trainer._step_run
+        step_run, hold_on = self.trainer._step_run, self.setup.hold_on
+        lock, patience = model._predictor.lock, self.callbacks.patience
         with contextlib.closing(self.batches.spans(self.step)) as spans:
             for start, end in spans:
                 while start < end:
                     if self.step and model.stop_training:
                         return
-                    at = step_run(feed, order, start, end, meter, self.callbacks.patience())
+                    with lock:
+                        hold_on()
+                        at = step_run(feed, order, start, end, meter, patience())
                     self._stepped(-(-(at - start) // size))
                     start = at
 
     def _step_by_step(self):
         callbacks, meter, keep = self.callbacks, self.meter, self.batches.keep
         begin, end = callbacks.begin_hooks, callbacks.end_hooks
+        lock, hold_on = self.model._predictor.lock, self.setup.hold_on
         with contextlib.closing(self.batches.epoch(self.step)) as batches:
             while not (self.step and self.model.stop_training):
                 batch = next(batches, None)
@@ -159,13 +171,14 @@ class Epochs:
                     break
                 if begin:
                     callbacks.on_train_batch_begin(self.step)
-                    self.setup.hold_on()
-                loss, built = self.trainer._step_rows(*batch)
-                meter.add(loss, built, *batch, keep)
+                with lock:
+                    hold_on()
+                    loss, built = self.trainer._step_rows(*batch)
+                    meter.add(loss, built, *batch, keep)
                 if end:
                     callbacks.on_train_batch_end(
                         self.step, meter.logs() if callbacks.reads_logs else meter.shown())
-                    self.setup.hold_on()
+                    hold_on()
                 self._stepped(1)
 
     def _stepped(self, n):
@@ -229,6 +242,7 @@ class Epochs:
         if self.validation is not None:
             self.validation.batches.set_state(state["validation"])
         self.epoch, self.step, self.drawn = state["epoch"], state["step"], state["drawn"]
+        self.resumed = True
         self.model.stop_training = state["stopped"]
         for epoch, logs in state["history"]:
             self.history.append(epoch, logs)

@@ -23,6 +23,7 @@ cdef class Feed:
     cdef readonly object mask
     cdef readonly int64_t n_rows
     cdef bint unweighted
+    cdef int require_fit(self, list inputs, object loss) except -1
     cdef int check_rows(self, list inputs, object loss, const int64_t[:, ::1] index) except -1
     cdef int fill(self, list inputs, object loss, order, int64_t start, int64_t n,
                   bint borrow=*) except -1

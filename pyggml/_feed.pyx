@@ -194,6 +194,20 @@ cdef class Feed:
             slot.check_rows(rows, n, &index[0, 0])
         return 0
 
+    cdef int require_fit(self, list inputs, object loss) except -1:
+        """Refuse a graph with other slots than those that the arrays were accepted by."""
+        cdef Slot slot
+        cdef Rows rows
+        cdef list slots = inputs + loss.labels + loss.weights
+        cdef list sources = self.x + self.y + self.w
+        cdef bint fits = len(sources) + (len(loss.weights) if self.unweighted else 0) == len(slots)
+        for slot, rows in zip(slots, sources):
+            fits = fits and rows.row_size == slot.row_size
+        if not fits:
+            raise RuntimeError("the arrays were checked for other losses or weights than those "
+                               "that are computed now")
+        return 0
+
     cdef int fill(self, list inputs, object loss, order, int64_t start, int64_t n,
                   bint borrow=False) except -1:
         """Copy rows ``start`` to ``start + n`` of an order (None: as they lie).
@@ -204,6 +218,7 @@ cdef class Feed:
         cdef Rows rows
         cdef int64_t[::1] index
         cdef const int64_t * p = NULL
+        self.require_fit(inputs, loss)
         if order is not None:
             index = order
             p = &index[0]

@@ -79,6 +79,11 @@ class Setup:
         self.calibrates = False
         self.split = None  # what tells one split from another
 
+    @property
+    def accumulates(self):
+        """Whether gradients of several batches make an update."""
+        return self.o.nbatch_logical not in (None, self.o.batch_size)
+
     # -- sources -----------------------------------------------------------------------
 
     def use_stream(self, stream):
@@ -117,7 +122,7 @@ class Setup:
         if self.mask is not None or w is not None:
             w = self.weighting.match(self.model.program.split_inputs(x)[0], w, self.mask,
                                      self.name)
-        return self.trainer._feed(x, y, w)
+        return self.feed(x, y, w)
 
     def use_arrays(self, x, y):
         """Take batches from arrays, and validation data where they are split off."""
@@ -148,11 +153,11 @@ class Setup:
         permute = _orders(o.shuffle, o.seed)
         train = None if index is None else index[:kept]
         if arrays.lazy:
-            check_lazy(self.trainer._feed, arrays)
-            self.batches = Sliced(arrays, self.trainer._feed, o.batch_size, 0, kept, train,
+            check_lazy(self.feed, arrays)
+            self.batches = Sliced(arrays, self.feed, o.batch_size, 0, kept, train,
                                   permute, o.steps_per_epoch, o.workers)
         else:
-            feed = self.trainer._feed(*arrays.packed())
+            feed = self.feed(*arrays.packed())
             self.batches = Resident(feed, o.batch_size, 0, kept, train, permute,
                                     o.steps_per_epoch, arrays)
         if o.validation_split:
@@ -183,21 +188,36 @@ class Setup:
                                             steps=o.validation_steps, workers=o.workers)
 
     def make_trainer(self):
-        self.trainer = self.model.make_trainer(self.o.batch_size, self.o.nbatch_logical, self.mask)
+        with self.model._predictor.lock:
+            self.trainer = self.model.make_trainer(self.o.batch_size, self.o.nbatch_logical,
+                                                   self.mask)
+            if self.accumulates:
+                self.trainer._begin_windows()
         if self.o.seed is not None:
             self.trainer._reseed(self.o.seed)
 
     def hold_on(self):
-        """Let the trainer be as it was made: a callback may have trained with other batches."""
+        """Let the trainer be as it was made: something else may have trained with other batches.
+
+        A callback, a generator, or another thread; which can come between what is done next as
+        long as the model's lock is not held.
+        """
         o, trainer = self.o, self.trainer
-        if trainer.freed:
-            raise RuntimeError("this trainer was freed")
-        if self.model.compiled.trainer is not trainer:
-            raise RuntimeError("the model was compiled anew while fit ran: its new optimizer and "
-                               "losses count from the next fit on")
-        if (trainer.batch_size != o.batch_size or trainer.criterion.mask != self.mask
-                or trainer.nbatch_logical != (o.nbatch_logical or o.batch_size)):
-            trainer._configure(o.batch_size, o.nbatch_logical, self.mask)
+        with self.model._predictor.lock:
+            if trainer.freed:
+                raise RuntimeError("this trainer was freed")
+            if self.model.compiled.trainer is not trainer:
+                raise RuntimeError("the model was compiled anew while fit ran: its new optimizer "
+                                   "and losses count from the next fit on")
+            if (trainer.batch_size != o.batch_size or trainer.criterion.mask != self.mask
+                    or trainer.nbatch_logical != (o.nbatch_logical or o.batch_size)):
+                trainer._configure(o.batch_size, o.nbatch_logical, self.mask)
+
+    def feed(self, x, y, w):
+        """Return a Feed of arrays, for the trainer as it was made."""
+        with self.model._predictor.lock:
+            self.hold_on()
+            return self.trainer._feed(x, y, w)
 
     # -- batch normalisation -------------------------------------------------------------
 
@@ -235,12 +255,12 @@ class Setup:
 
     def plain_feed(self, x, y, w):
         """Return a Feed for calibration, in which weights do not count."""
-        if self.mask is not None:
-            w = self.weighting.match(self.model.program.split_inputs(x)[0], None, self.mask,
-                                     "calibration_generator")
-        else:
-            w = None
-        return self.trainer._feed(x, y, w)
+        with self.model._predictor.lock:
+            mask, w = self.trainer.criterion.mask, None
+            if mask is not None:
+                w = self.weighting.match(self.model.program.split_inputs(x)[0], None, mask,
+                                         "calibration_generator")
+            return self.trainer._feed(x, y, w)
 
 
 class _Begun:
@@ -320,19 +340,27 @@ def train_on_batch(model, x, y, sample_weight, class_weight):
     """See :meth:`pyggml.Model.train_on_batch`; returns the logs."""
     model._build_from(x)
     model.require_compiled()
-    criterion = model.compiled.criterion
     n = rows_of(model, x)
     if n == 0:
         raise ValueError("x has no rows")
-    w = Weighting(criterion, class_weight).apply(y, sample_weight)
-    first = model.compiled.trainer is None
-    trainer = model.make_trainer(n, None, mask_for(w, criterion, n))
-    if first and _calibrates(model):
-        warnings.warn("train_on_batch does not move the moving statistics of this model's batch "
-                      "norm layers: give the layers a momentum, or call fit before predicting",
-                      UserWarning, stacklevel=3)
-    feed = trainer._feed(x, y, w)
-    meter = Meter(trainer.criterion, model.compiled.make_metrics())
-    loss, built = trainer._step_rows(feed, None, 0, n)
-    meter.add(loss, built, feed, None, 0, n, True)
+    # Another thread that trains the model has its turn before or after all of this.
+    with model._predictor.lock:
+        compiled = model.compiled
+        criterion = compiled.criterion
+        w = Weighting(criterion, class_weight).apply(y, sample_weight)
+        first = compiled.trainer is None
+        meter = Meter(criterion, compiled.make_metrics())
+        trainer = model.make_trainer(n, None, mask_for(w, criterion, n))
+        if first and _calibrates(model):
+            warnings.warn("train_on_batch does not move the moving statistics of this model's "
+                          "batch norm layers: give the layers a momentum, or call fit before "
+                          "predicting", UserWarning, stacklevel=3)
+        feed = trainer._feed(x, y, w)
+        # Reading the arrays may have run anything.
+        if model.compiled is not compiled or trainer.criterion.mask != feed.mask \
+                or (trainer.batch_size, trainer.nbatch_logical) != (n, n):
+            raise RuntimeError("the model was compiled or trained while the arrays of this batch "
+                               "were read")
+        loss, built = trainer._step_rows(feed, None, 0, n)
+        meter.add(loss, built, feed, None, 0, n, True)
     return meter.logs()

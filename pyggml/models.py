@@ -332,7 +332,9 @@ class Model(_freezing.Freezing, FileMethods, FitMethods, Layer):
                             loss_weights, metrics)
         if self._program is not None:
             compiled.fit_to(self._program)
-        self.compiled = compiled
+        # Not in the middle of what another thread does with the model.
+        with contextlib.nullcontext() if self._predictor is None else self._predictor.lock:
+            self.compiled = compiled
 
     @property
     def optimizer(self) -> optimizers.Optimizer | None:

@@ -42,20 +42,23 @@ class Evaluation:
     def __init__(self, model, make_batches, size=None):
         self.model = model
         self.size = size
+        self.program = model.program
         self.predictor = model._predictor_of_program()
-        self.criterion = model.compiled.criterion
+        # A callback may compile the model anew: all numbers are of the losses that it began with.
+        self.compiled = model.compiled
+        self.criterion = self.compiled.criterion
         self.weighting = Weighting(self.criterion)
-        self.meter = Meter(self.criterion, model.compiled.make_metrics())
+        self.meter = Meter(self.criterion, self.compiled.make_metrics())
         self.batches = make_batches(self)
 
     def make_feed(self, x, y, w):
         """Return a Feed of arrays."""
-        mask = mask_for(w, self.criterion, None if w is None else rows_of(self.model, x))
-        criterion = self.model.compiled.masked(mask)
-        rows = max(1, rows_of(self.model, x))
+        mask = mask_for(w, self.criterion, None if w is None else rows_of(self, x))
+        criterion = self.compiled.masked(mask)
+        rows = max(1, rows_of(self, x))
         with self.predictor.lock:
             g = self.predictor.graph(min(rows, self.size or rows), criterion)
-            return Feed(self.model.program, criterion, g.inputs, g.loss, x, y, w)
+            return Feed(self.program, criterion, g.inputs, g.loss, x, y, w)
 
     def run(self, callbacks=None):
         """Return the logs: loss and metrics over all rows."""
@@ -68,7 +71,7 @@ class Evaluation:
             for step, (feed, order, start, n) in enumerate(batches):
                 if hooks:
                     callbacks.on_test_batch_begin(step)
-                criterion = self.model.compiled.masked(feed.mask)
+                criterion = self.compiled.masked(feed.mask)
                 with self.predictor.lock:
                     g = self.predictor.graph(n, criterion)
                     total = evaluate_rows(feed, g, order, start, n)

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import backup_job
 import numpy as np
 import pytest
 
 import pyggml
-from pyggml import callbacks, checkpoints, hpc, layers, optimizers
+from pyggml import callbacks, checkpoints, hpc, layers, optimizers, schedules
 
 JOB = Path(backup_job.__file__)
 
@@ -299,3 +300,49 @@ def test_moments_of_frozen_weights_are_kept(tmp_path):
     for other in (loaded, prepared):
         for wanted, found in zip(straight.get_weights(), other.get_weights(), strict=True):
             assert wanted.tobytes() == found.tobytes()
+
+
+@pytest.mark.parametrize("epochs", [3, 9])
+def test_a_training_that_had_ended_ends_again_with_the_weights_of_its_best_epoch(epochs, tmp_path):
+    def fit():
+        pyggml.set_seed(3)
+        model = linear()
+        values = iter([1.0, 3.0, 2.0])
+        early = callbacks.EarlyStopping("mine", mode="min", patience=2, restore_best_weights=True)
+        model.fit(X, Y, batch_size=4, epochs=epochs, verbose=0, callbacks=[
+            callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs: logs.update(mine=next(values))),
+            callbacks.BackupAndRestore(tmp_path / "run", delete_checkpoint=False), early])
+        return model, early, next(values, None)
+
+    first, _, left = fit()
+    assert left is None  # three epochs were run, of which the first was the best
+    again, early, left = fit()
+    assert left == 1.0  # none was
+    assert early.best_epoch == 0
+    for a, b in zip(again.get_weights(), first.get_weights(), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_the_rate_that_a_schedule_gave_last_is_that_of_the_resumed_history_too(tmp_path):
+    def fit(stop):
+        pyggml.set_seed(3)
+        model = linear()
+        model.compile(optimizers.Adam(schedules.ExponentialDecay(
+            0.9, initial_learning_rate=0.1)), "mse")
+        plateau = callbacks.ReduceLROnPlateau("loss", patience=100)
+        # After the last batch of the first epoch, before its end.
+        handler = SimpleNamespace(requested=False)
+        watch = callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: setattr(
+            handler, "requested", stop and batch == 4))
+        model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[
+            watch, plateau, callbacks.BackupAndRestore(tmp_path / "run", handler=handler)])
+        return model
+
+    straight = fit(False)
+    with pytest.raises(SystemExit):
+        fit(True)
+    resumed = fit(False)
+    assert resumed.history.history == straight.history.history
+    assert straight.history.history["learning_rate"] == pytest.approx([0.1 * 0.9**4, 0.1 * 0.9**9])
+    assert resumed.optimizer.learning_rate == straight.optimizer.learning_rate

@@ -1,11 +1,13 @@
 """fit on arrays: splits, weights, orders, sources, progress."""
 
+import contextlib
 import subprocess
 import sys
 import textwrap
 
 import numpy as np
 import pytest
+from child import run_child
 
 import pyggml
 from pyggml import callbacks, layers, optimizers
@@ -313,6 +315,80 @@ def test_a_callback_that_compiles_the_model_is_told_that_fit_cannot_follow(hook)
     model.fit(x, y, verbose=0)
 
 
+def test_a_generator_that_compiles_the_model_is_told_that_fit_cannot_follow():
+    x, y = data(12)
+    model = linear()
+
+    def batches():
+        yield x[:4], y[:4]
+        model.compile("adam", "mae")
+        yield x[4:8], y[4:8]
+
+    with pytest.raises(RuntimeError, match="the model was compiled anew while fit ran"):
+        model.fit(generator=batches, batch_size=4, verbose=0)
+    model.fit(x, y, verbose=0)
+
+
+def test_a_callback_that_compiles_the_model_leaves_the_losses_that_evaluate_began_with():
+    # Labels of one kind read by the graph of another would lie beyond the end of its memory.
+    run_child("""
+        import itertools
+        import numpy as np
+        import pyggml
+        from pyggml import callbacks, layers
+
+        rng = np.random.default_rng(0)
+        x, classes = rng.normal(size=(32, 3)), rng.integers(0, 3, 32)
+        labels = {"mse": rng.random((32, 3)), "sparse_categorical_crossentropy": classes,
+                  "categorical_crossentropy": np.eye(3)[classes]}
+
+        def make(loss):
+            model = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(3, "softmax")])
+            model.compile(pyggml.optimizers.SGD(0.0), loss)
+            model.set_weights([np.eye(3), np.zeros(3)])
+            return model
+
+        hooks = ("on_test_begin", "on_test_batch_begin", "on_test_batch_end")
+        for (loss, other), hook in itertools.product(itertools.permutations(labels, 2), hooks):
+            y = labels[loss]
+            wanted = make(loss).evaluate(x, y)
+            for how in range(3):
+                model = make(loss)
+                compiling = [callbacks.LambdaCallback(**{hook: lambda *given: model.compile(
+                    "sgd", other, metrics=["accuracy"])})]
+                if how == 0:
+                    found = model.evaluate(x, y, 8, callbacks=compiling)
+                elif how == 1:
+                    found = model.evaluate(((x[i:i + 8], y[i:i + 8]) for i in range(0, 32, 8)),
+                                           callbacks=compiling)
+                else:
+                    found = model.fit(x, y, validation_data=(x, y), validation_batch_size=8,
+                                      verbose=0, callbacks=compiling).history["val_loss"][0]
+                assert abs(found - wanted) < 1e-5, (loss, other, hook, how, found, wanted)
+    """)
+
+
+@pytest.mark.parametrize("what", ["compile", "train", "windows"])
+def test_an_array_that_compiles_or_trains_as_it_is_read_ends_the_call(what):
+    x, y = data(12)
+    model = linear()
+    tricks = {
+        "compile": lambda: model.compile("sgd", "mse"),
+        "train": lambda: model.train_on_batch(x[:3], y[:3], sample_weight=np.ones(3)),
+        "windows": lambda: model.fit(x, y, batch_size=4, nbatch_logical=8, verbose=0)}
+
+    class Meddling:
+        shape, dtype, ndim = (4, 3), np.dtype("float32"), 2
+
+        def __array__(self, *arguments, **options):
+            tricks[what]()
+            return x[:4]
+
+    with pytest.raises(RuntimeError, match="compiled or trained while the arrays of this batch"):
+        model.train_on_batch(Meddling(), y[:4])
+    assert np.isfinite(model.train_on_batch(x[:4], y[:4]))
+
+
 def test_other_batches_cannot_come_between_those_of_a_window():
     x, y = data(12)
     model = linear()
@@ -321,6 +397,159 @@ def test_other_batches_cannot_come_between_those_of_a_window():
             callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: model.train_on_batch(
                 x[:3], y[:3]))])
     model.train_on_batch(x[:3], y[:3])  # the window is gone
+
+
+def test_weights_of_one_a_row_may_be_a_column_for_outputs_of_any_width():
+    x, y = data(6)
+    w = np.array([0.0, 0.5, 1, 2, 0.25, 1])
+    inputs = pyggml.Input((3,))
+    model = pyggml.Model(inputs, [layers.Dense(1)(inputs), layers.Dense(2)(inputs)])
+    model.compile("sgd", "mse")
+    labels = [y, np.stack([y, -y], axis=1)]
+    errors = [((p - t.reshape(6, -1)) ** 2).mean(axis=1)
+              for p, t in zip(model.predict(x), labels, strict=True)]
+    wanted = sum((w * e).mean() for e in errors)
+    column = w[:, np.newaxis]
+    elements = [column, column.repeat(2, 1)]
+    for given in ([w, w], [column, column], [column, w], [w, column], elements):
+        assert model.evaluate(x, labels, sample_weight=given)[0] == pytest.approx(wanted, rel=1e-6)
+        assert model.copy().train_on_batch(x, labels, sample_weight=given)[0] == pytest.approx(
+            wanted, rel=1e-6)
+    with pytest.raises(ValueError, match="one a row, or one an element, for all outputs"):
+        model.evaluate(x, labels, sample_weight=[w, column.repeat(2, 1)])
+
+
+def test_batches_may_have_their_weights_as_vectors_and_as_columns():
+    x, y = data(6)
+    w = np.array([0.0, 0.5, 1, 2, 0.25, 1])
+    vector, column = (x, y, w), (x, y, w[:, np.newaxis])
+    found = []
+    for batches in ([vector, vector, vector], [vector, column, vector], [column, vector, column]):
+        model = linear()
+        model.fit_generator(iter(batches), batch_size=6, verbose=0)
+        found.append(weights(model))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fit_within_an_accumulation_window_leaves_it_open(fails):
+    x, y = data(32)
+
+    def train(inner):
+        model = linear()
+
+        def fit(batch, logs):
+            if batch % 4 == 1 and inner:
+                rate, model.optimizer.learning_rate = model.optimizer.learning_rate, 0.0
+                with contextlib.suppress(ZeroDivisionError):
+                    model.fit(x[:8], y[:8], batch_size=4, verbose=0, callbacks=[
+                        callbacks.LambdaCallback(
+                            on_epoch_end=lambda epoch, logs: 1 / (0 if fails else 1))])
+                model.optimizer.learning_rate = rate
+
+        model.fit(x, y, batch_size=4, nbatch_logical=16, verbose=0, shuffle=False,
+                  callbacks=[callbacks.LambdaCallback(on_train_batch_end=fit)])
+        return model
+
+    alone, disturbed = train(False), train(True)
+    assert weights(disturbed) == weights(alone)
+    assert disturbed.compiled.trainer.n_updates == alone.compiled.trainer.n_updates + 2 * 2
+
+
+@pytest.mark.parametrize("logical", [8, 16, 32])
+def test_two_accumulation_windows_are_not_mixed(logical):
+    x, y = data(32)
+    model = linear()
+    before = weights(model)
+
+    def second(batch, logs):
+        if batch == 2:
+            model.fit(x, y, batch_size=4, nbatch_logical=logical, verbose=0)
+
+    with pytest.raises(RuntimeError, match=r"12 .*rows of a window wait for their update"):
+        model.fit(x, y, batch_size=4, nbatch_logical=16, verbose=0,
+                  callbacks=[callbacks.LambdaCallback(on_train_batch_end=second)])
+    assert weights(model) == before
+    model.fit(x[:8], y[:8], batch_size=4, nbatch_logical=8, verbose=0)  # the window is gone
+    assert model.compiled.trainer.n_updates == 1
+
+
+def test_a_window_cannot_become_shorter_than_what_waits_in_it():
+    x, y = data(4)
+    with pyggml.Trainer(linear(), 4, nbatch_logical=16) as trainer:
+        for _ in range(3):
+            trainer.step(x, y)
+        with pytest.raises(RuntimeError, match="12 of 16 rows of a window wait for their update: "
+                                               "nbatch_logical=8"):
+            trainer._configure(4, 8, None)
+        trainer.step(x, y)
+        assert trainer.n_updates == 1
+
+
+@pytest.mark.parametrize("form", ["callable", "sequence", "lazy"])
+@pytest.mark.parametrize("mine", [False, True])
+@pytest.mark.parametrize(("size", "logical"), [(4, 4), (4, 16), (3, 4)])
+def test_batches_that_train_as_they_are_made_leave_those_of_fit_as_they_are(form, mine, size,
+                                                                            logical):
+    x, y = data(32)
+    w = np.linspace(0, 2, 32) if mine else None
+    other = None if mine else np.full(size, 0.5)
+
+    def train(between):
+        model = linear()
+        starts = iter(range(0, 33, 4))
+
+        def call():
+            start = next(starts)
+            return make(start) if start < 32 else None
+
+        def make(start):
+            rows = slice(start, start + 4)
+            if between:
+                rate, model.optimizer.learning_rate = model.optimizer.learning_rate, 0.0
+                model.train_on_batch(x[:size], y[:size], sample_weight=other)
+                model.optimizer.learning_rate = rate
+            return (x[rows], y[rows]) if w is None else (x[rows], y[rows], w[rows])
+
+        class Sequence:
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, i):
+                return make(4 * i)
+
+        class Lazy:
+            shape, dtype, ndim = x.shape, x.dtype, 2
+
+            def __len__(self):
+                return 32
+
+            def __getitem__(self, rows):
+                if between and len(x[rows]) == 4:
+                    make(0)
+                return x[rows]
+
+        options = {"batch_size": 4, "nbatch_logical": logical, "verbose": 0}
+        if form == "lazy":
+            model.fit(Lazy(), y, sample_weight=w, shuffle=False, **options)
+        else:
+            model.fit(generator=Sequence() if form == "sequence" else call, **options)
+        return model
+
+    alone, disturbed = train(False), train(True)
+    assert weights(disturbed) == weights(alone)
+    assert disturbed.compiled.trainer.n_updates == alone.compiled.trainer.n_updates + 8
+
+
+def test_statistics_are_calibrated_after_a_callback_trained_with_other_weights():
+    x, y = data(12)
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.BatchNormalization(), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(x, y, sample_weight=np.ones(12), verbose=0,
+              calibration_generator=iter([(x, y)]),
+              callbacks=[callbacks.LambdaCallback(
+                  on_train_end=lambda logs: model.train_on_batch(x, y))])
+    assert model.layers[0].get_weights()[2] == pytest.approx(x.mean(axis=0), abs=1e-6)
 
 
 def test_a_window_that_an_error_left_open_is_forgotten():

@@ -296,3 +296,72 @@ def test_the_number_of_threads_may_change_during_step_many():
             while trainer.n_steps < steps + 5:
                 time.sleep(1e-3)
         assert stepping.thread.is_alive()
+
+
+@pytest.fixture
+def quick_switches():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_threads_that_train_one_model_on_other_batches_measure_their_own(quick_switches):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10, 3)).astype(np.float32)
+    y = x.sum(axis=1)
+    model = pyggml.Sequential([pyggml.Input((3,)), layers.Dense(1)])
+    model.compile(pyggml.optimizers.SGD(0.0), "mse", metrics=["mse"])
+    kernel, bias = (w.astype(float) for w in model.get_weights())
+    errors = ((x @ kernel + bias)[:, 0] - y) ** 2
+    calls = [(slice(0, 5), np.full(5, 2.0)), (slice(5, 10), None), (slice(3, 7), None)]
+    found = [[] for _ in calls]
+
+    def train(i, rows, w):
+        for _ in range(1000):
+            try:
+                found[i].append(model.train_on_batch(x[rows], y[rows], sample_weight=w))
+            except Exception as error:
+                found[i].append(error)
+                return
+
+    threads = [threading.Thread(target=train, args=(i, *call)) for i, call in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for (rows, w), numbers in zip(calls, found, strict=True):
+        want = (errors[rows] * (1 if w is None else w)).mean()
+        assert np.array(numbers) == pytest.approx(want, rel=1e-5)
+    assert model.compiled.trainer.n_updates == 3000
+
+
+def test_a_fit_beside_another_thread_that_trains_its_model_keeps_to_its_windows(quick_switches):
+    x, y = batch(64)
+    model = dense()
+    model.compile(pyggml.optimizers.SGD(0.0), "mse")
+    model.train_on_batch(x[:3], y[:3])
+    ended, refused = threading.Event(), []
+    steps = [0]
+
+    def train():
+        while not ended.is_set():
+            try:
+                model.train_on_batch(x[:3], y[:3])
+                steps[0] += 1
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    try:
+        for logical in (8, 16):
+            history = model.fit(x, y, batch_size=8, nbatch_logical=logical, epochs=50, verbose=0)
+            assert history.history["loss"] == pytest.approx(50 * [model.evaluate(x, y)], rel=1e-5)
+    finally:
+        ended.set()
+        thread.join()
+    assert all("of 16 rows of a window wait" in message for message in refused)
+    trainer = model.compiled.trainer
+    assert trainer.n_steps == 1 + steps[0] + 2 * 50 * 8
+    assert trainer.n_updates == 1 + steps[0] + 50 * (8 + 4)

@@ -5,7 +5,7 @@ import pytest
 from test_r09_batch_norm_of_one_row import trainer_of
 
 import pyggml
-from pyggml import layers
+from pyggml import layers, ops
 
 MOMENTA = [None, 0.99]
 
@@ -78,6 +78,37 @@ def test_r10b_a_second_call_changes_nothing(trainer, data):
     trainer.calibrate_bn(data[0])
     for a, b in zip(trainer.get_weights(), once, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_r10_a_layer_that_feeds_itself_gets_the_statistics_of_all_its_uses(rng, momentum):
+    x = rng.normal(1.0, 2.0, (64, 3))
+    inputs = pyggml.Input((3,))
+    norm = layers.BatchNormalization(momentum=momentum)
+    model = pyggml.Model(inputs, layers.Dense(1)(norm(layers.Dense(3, "tanh")(norm(inputs)))))
+    model.compile("sgd", "mse")
+    with trainer_of(model, 64) as trainer:
+        trainer.calibrate_bn(x)
+        gamma, beta, mean, variance, w, b = [a.astype(float) for a in trainer.get_weights()[:6]]
+        normal = (x - mean) / np.sqrt(variance + 1e-3) * gamma + beta
+        seen = np.concatenate([x, np.tanh(normal @ w + b)])
+        np.testing.assert_allclose(mean, seen.mean(axis=0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(variance, seen.var(axis=0), rtol=1e-4)
+        trainer.calibrate_bn(x)
+        for again, once in zip(trainer.get_weights()[2:4], (mean, variance), strict=True):
+            np.testing.assert_allclose(again, once, rtol=1e-5, atol=1e-6)
+
+
+def test_r10_statistics_of_a_layer_that_feeds_itself_and_do_not_settle_are_warned_of(rng):
+    x = rng.normal(1.0, 1.0, (64, 1))
+    inputs = pyggml.Input((1,))
+    norm = layers.BatchNormalization()
+    amplify = layers.Lambda(lambda t: ops.affine(t, 20.0))
+    model = pyggml.Model(inputs, layers.Dense(1)(norm(amplify(norm(inputs)))))
+    model.compile("sgd", "mse")
+    with (trainer_of(model, 64) as trainer,
+          pytest.warns(RuntimeWarning, match="feeds itself do not settle")):
+        trainer.calibrate_bn(x)
 
 
 def test_r10b_uneven_batches_equal_one_batch(trainer, data):
