@@ -369,6 +369,8 @@ def test_accuracy_on_the_digits_survives_quantisation(tmp_path):
         assert accuracy(pyggml.load_model(tmp_path / kind)) >= full - loss, kind
 
 
+# Between open() and "with" nobody closes a file but the end of its last reference.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("quantize", [None, "q8_0"])
 @pytest.mark.parametrize("by_name", [False, True])
 def test_an_exception_between_any_two_lines_loads_all_weights_or_none(by_name, quantize, tmp_path):
