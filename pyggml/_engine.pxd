@@ -52,7 +52,9 @@ cdef class Engine:
     cdef int64_t run_some(self, TrainGraph g, Feed feed, const int64_t * index, int64_t start,
                           int64_t n, int64_t k, double * losses, Meter meter) except -1
     cdef int finish_window(self) except -1
+    cdef int prepare_update(self) except -1
+    cdef void end_window(self)
     cdef int _prepare_application(self, TrainGraph g, str use) except -1
-    cdef int forget_window(self) except -1
+    cdef void forget_window(self)
     cdef int _fill_table(self, float * table, int64_t n) except -1
     cdef int warn(self, double loss, int64_t step) except -1

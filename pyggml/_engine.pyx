@@ -204,6 +204,8 @@ cdef class Engine:
         cdef float loss
         g.draw_masks(self.seed, self.steps)
         if g.accumulating:
+            if self.window_rows + rows >= self.nbatch_logical:
+                self.prepare_update()
             try:
                 loss = g.evaluate(<float>(<double>rows / self.batch_size))
             except (MemoryError, RuntimeError):
@@ -212,7 +214,7 @@ cdef class Engine:
             self.steps += 1
             self.window_rows += rows
             if self.window_rows >= self.nbatch_logical:
-                self.finish_window()
+                self.end_window()
         else:
             self.set_params()
             loss = g.evaluate(1.0)
@@ -251,7 +253,7 @@ cdef class Engine:
         """
         cdef int64_t done = 0
         cdef int64_t odd = -1
-        cdef int64_t started, look
+        cdef int64_t started, look, before
         cdef Intake intake = intake_of(g.inputs, g.loss)
         cdef bint weighted = intake.n_weights > 0
         cdef bint finished = True
@@ -272,8 +274,11 @@ cdef class Engine:
         cdef bint shared
         feed.require_fit(g.inputs, g.loss)
         k = min(k, self.at_once)
-        if accumulating:  # the window's end needs another graph
-            k = min(k, -((self.window_rows - self.nbatch_logical) // n))
+        if accumulating:  # a window's last step is one of its own, for which more is prepared
+            before = (self.nbatch_logical - 1 - self.window_rows) // n
+            k = min(k, max(before, 1))
+            if k > before:
+                self.prepare_update()
         rows = <void **>malloc(intake.n_slots * sizeof(void *))
         table = <float *>malloc(k * 2 * _N_PARAMS * sizeof(float))
         try:
@@ -343,7 +348,7 @@ cdef class Engine:
                 self.forget_window()
             g.raise_unfinished()
         if accumulating and self.window_rows >= self.nbatch_logical:
-            self.finish_window()
+            self.end_window()
         if odd >= 0:
             self.warn(strange, odd)
         PyErr_CheckSignals()
@@ -390,16 +395,24 @@ cdef class Engine:
 
     cdef int finish_window(self) except -1:
         """Update the weights from the gradients that were added up, if there are any."""
-        if self.window_rows == 0:
-            return 0
+        if self.window_rows:
+            self.prepare_update()
+            self.end_window()
+        return 0
+
+    cdef int prepare_update(self) except -1:
+        """Do for the end of a window what may fail, before its last step has added to it."""
         if self.application is None:
             self.train_graph(self.batch_size, "accumulate")
         self.set_params()
-        self.application.apply(<double>self.batch_size / self.window_rows,
-                               self.optimizer.clipping)
+        self.application.stepper.set_clip(self.optimizer.clipping)
+        return 0
+
+    cdef void end_window(self):
+        """Update the weights from the gradients that were added up, and begin anew."""
+        self.application.apply(<double>self.batch_size / self.window_rows)
         self.forget_window()
         self.updates += 1
-        return 0
 
     cdef int _prepare_application(self, TrainGraph g, str use) except -1:
         """Make what a window's end needs, not only then: memory may be short.
@@ -412,12 +425,11 @@ cdef class Engine:
                 self.optimizer.rule, self.slots, self.params)
         return 0
 
-    cdef int forget_window(self) except -1:
+    cdef void forget_window(self):
         """Begin the window anew: a computation that failed left part of a gradient in it."""
         for v in self.trained:
             (<Variable>self.gradients_sum[v]).zero()
         self.window_rows = 0
-        return 0
 
     cdef int alive(self) except -1:
         if self.freed:

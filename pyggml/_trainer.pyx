@@ -343,7 +343,8 @@ cdef class Trainer(Engine):
             for name, v in trained.items():
                 self.gradients_given[v].assign(gradients[name])
             self.set_params()
-            self.application_given.apply(1.0, self.optimizer.clipping)
+            self.application_given.stepper.set_clip(self.optimizer.clipping)
+            self.application_given.apply(1.0)
             self.updates += 1
 
     def _trained(self):

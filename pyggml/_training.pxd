@@ -72,7 +72,7 @@ cdef class Application:
     cdef pg_stepped * items
     cdef int n
     cdef list owners
-    cdef int apply(self, double factor, tuple clip) except -1
+    cdef void apply(self, double factor) noexcept
 
 
 cdef size_t planned_training(Graph graph) except? 0

@@ -471,11 +471,10 @@ cdef class Application:
     def __dealloc__(self):
         free(self.items)
 
-    cdef int apply(self, double factor, tuple clip) except -1:
-        """Step by the gradients times a factor, clipped after that."""
+    cdef void apply(self, double factor) noexcept:
+        """Step by the gradients times a factor, clipped after that as the stepper was told."""
         cdef uint64_t denormals
         cdef int i
-        self.stepper.set_clip(clip)
         self.stepper.data.scale = factor
         with nogil:
             denormals = begin_compute()
@@ -483,4 +482,3 @@ cdef class Application:
             for i in range(self.n):
                 self.stepper.step(&self.items[i])
             end_compute(denormals)
-        return 0

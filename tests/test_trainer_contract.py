@@ -206,6 +206,38 @@ def test_r6_eval_predict_and_gradients_leave_an_open_window_alone():
         assert same(a.get_weights(), b.get_weights())
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_r6_a_step_that_fails_at_the_end_of_a_window_can_be_repeated(many):
+    """Its gradient is not in the window yet: a window is never longer than was asked for."""
+    x, y = batch()
+    broken = []
+
+    def schedule(update):
+        if broken:
+            raise ZeroDivisionError("no rate")
+        return 0.1
+
+    def step(trainer, n):
+        if many:
+            return trainer.step_many(x, y, idx=np.tile(np.arange(8), (n, 1)))[-1]
+        return [trainer.step(x, y) for _ in range(n)][-1]
+
+    with pyggml.Trainer(dense(optimizer=pyggml.optimizers.Adam(schedule)), 8, 32) as a, \
+            pyggml.Trainer(dense(optimizer="adam"), 8, 32) as b:
+        b.set_lr(0.1)
+        for updates in (1, 2):
+            step(a, 3)
+            broken.append(True)
+            for _ in range(2):
+                with pytest.raises(ZeroDivisionError):
+                    step(a, 2)
+            broken.clear()
+            assert (a.n_steps, a.n_updates) == (4 * updates - 1, updates - 1)
+            assert step(a, 1) == step(b, 4)
+            assert a.n_updates == b.n_updates == updates
+        assert same(a.get_weights(), b.get_weights())
+
+
 # ---- R8: weight decay ---------------------------------------------------------------------
 
 def test_r8_weight_decay_is_decoupled():
