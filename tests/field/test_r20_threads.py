@@ -175,7 +175,8 @@ def test_r20b_predict_sees_weights_before_or_after_a_change(owners, change, n_th
     child(CHANGES.format(owners=owners, change=change, n_threads=n_threads, times=1000))
 
 
-def test_r20b_compile_save_and_load_while_others_predict(tmp_path):
+@pytest.mark.parametrize("times", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_r20b_compile_save_and_load_while_others_predict(times, tmp_path):
     change = f"""model.compile("adam", "mse")
             path = {str(tmp_path / "model.gguf")!r}
             model.set_weights(values[i % 2])
@@ -184,7 +185,7 @@ def test_r20b_compile_save_and_load_while_others_predict(tmp_path):
             assert same(loaded.get_weights(), values[i % 2])
             model.save_weights(path + ".w")
             model.load_weights(path + ".w")"""
-    child(CHANGES.format(owners="[model]", change=change, n_threads=1, times=60))
+    child(CHANGES.format(owners="[model]", change=change, n_threads=1, times=times))
 
 
 def test_r20b_fit_steps_while_others_predict():
