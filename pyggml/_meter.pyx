@@ -208,8 +208,10 @@ cdef class Meter:
         for position, kept in enumerate(self.kept):
             y_true, weights = self._truth(position)
             y_pred = _activate.apply[kept.activation](kept.rows[:self.filled])
-            if y_true.ndim == y_pred.ndim - 1 and y_pred.shape[-1] == 1:
-                y_true = y_true[..., np.newaxis]
+            # Losses take labels without a last axis of size 1: of classes, and of elements.
+            for last in (2, 1):
+                if y_true.ndim == y_pred.ndim - last and y_pred.shape[-last] == 1:
+                    y_true = y_true[..., np.newaxis]
             given[kept.index] = (y_true, y_pred, weights)
         self.segments = []
         self.filled = 0

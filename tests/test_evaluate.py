@@ -284,3 +284,21 @@ def test_weights_of_rows_and_of_elements_are_measured_together():
     w = np.concatenate([np.repeat([[0.5], [2.0]], 3, axis=1), by_element])
     error = model.predict(X[:4]) - y
     assert found == pytest.approx([(w * error**2).mean(), (w * abs(error)).mean()], rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 1), (6, 4, 1, 1)])
+def test_metrics_take_every_shape_of_labels_that_the_loss_takes(shape):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 12)), rng.integers(0, 3, (6, 4, 1))
+    model = pyggml.Sequential([
+        pyggml.Input((12,)), layers.Reshape((4, 1, 3)), layers.Activation("softmax"),
+        layers.Dense(3, "softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy",
+                  metrics=["accuracy", "sparse_top_k_categorical_accuracy"])
+    right = np.mean(model.predict(x).argmax(axis=-1) == y)
+    assert 0 < right < 1
+    loss, accuracy, top = model.evaluate(x, y.reshape(shape), batch_size=4)
+    assert (accuracy, top) == (pytest.approx(right), 1)
+    logs = model.fit(x, y.reshape(shape), batch_size=6, verbose=0).history
+    assert logs["accuracy"] == [pytest.approx(right)]
+    assert logs["loss"] == [pytest.approx(loss, rel=1e-5)]
