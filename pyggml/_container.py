@@ -528,7 +528,7 @@ class Container:
         self.verified = stamp
 
     def reading(self, targets):
-        """Return what reads tensors, after :meth:`verify`, when it is called.
+        """Return what reads tensors, after :meth:`verify`, when it is run.
 
         Parameters
         ----------

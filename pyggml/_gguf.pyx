@@ -157,8 +157,8 @@ def dequantize(const unsigned char[::1] data not None, str name, float[::1] out 
 cdef class Reading:
     """Tensors of a file to be read into arrays that somebody needs.
 
-    To call it runs no Python code before all is read, so that no signal's handler comes between
-    two tensors: it finds all arrays as they were, or all read.
+    Running it executes no Python code before all is read: no signal's handler comes between
+    two tensors, it finds all arrays as they were or all read.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ cdef class Reading:
     ...     read = Reading(file, (about.st_size, about.st_mtime_ns), print)
     ...     target = np.zeros(3, np.float32)
     ...     read.add(4, 12, "f32", target)
-    ...     read()
+    ...     read.run()
     >>> target
     array([1., 2., 3.], dtype=float32)
     """
@@ -234,7 +234,8 @@ cdef class Reading:
             done += n
         return 0
 
-    def __call__(self):
+    def run(self):
+        """Read all, then copy."""
         cdef int64_t start, n, first, nbytes, block, size
         self.require_unchanged(False)
         for at, nbytes, name, target, view, block, size in self.parts:

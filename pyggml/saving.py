@@ -127,7 +127,7 @@ def filling(container, pairs, fresh):
         read = container.reading(targets)
         for pair in moved:
             read.then(*pair)
-        return read
+        return read.run
 
     def read_all():
         container.read_all(targets)

@@ -200,10 +200,10 @@ def test_a_file_that_is_written_to_between_check_and_use_is_an_error(good):
         os.utime(good, ns=(0, 0))
         target = np.zeros((2, 3), np.float32)
         with pytest.raises(FileFormatError, match="written to while it was read"):
-            c.reading({"a": target})()
+            c.reading({"a": target}).run()
         assert not target.any()
         c.verify()
-        c.reading({"a": target})()
+        c.reading({"a": target}).run()
         assert (target == np.arange(6).reshape(2, 3)).all()
         with pytest.raises(ValueError, match="does not go into"):
             c.reading({"a": target, "b": np.empty(5)})

@@ -103,8 +103,11 @@ PG_INLINE vf element(const int kind, const params *c, vf p, vf t, vf *d) {
 
 PG_INLINE double element_loop(const int kind, float p0, float p1, pg_int n, const float *pred,
                               const float *target, const float *w, float scale, float *grad) {
+    /* A 1 that the compiler does not know: it would leave out the product, contract the sum with
+     * the last product of the loss instead, and round otherwise than with weights of 1. */
+    static const volatile float unit = 1.0f;
     const params c = {v_set1(p0), v_set1(p1)};
-    const vf s = v_set1(scale), one = v_set1(1.0f);
+    const vf s = v_set1(scale), one = v_set1(unit);
     double sum = 0.0;
     for (pg_int i0 = 0; i0 < n; i0 += 16 * VL) { /* short runs in float, their sums in double */
         pg_int e = pg_min(n, i0 + 16 * VL);
