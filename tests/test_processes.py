@@ -1,5 +1,6 @@
 """Forks, processes, threads, signals, the end of the interpreter, copies: what stays alive."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -158,12 +159,15 @@ def test_batches_prepared_by_threads_end_with_an_error_in_a_forked_child():
     """) == "7 1\n"
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_multiprocessing_gives_the_same_numbers_as_one_process(method, tmp_path):
-    import multiprocessing
+@pytest.fixture(params=["fork", "spawn", "forkserver"])
+def method(request):
+    """A way to start processes that this system has."""
+    if request.param not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system has no {request.param}")
+    return request.param
 
-    if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"this system has no {method}")
+
+def test_multiprocessing_gives_the_same_numbers_as_one_process(method, tmp_path):
     path = tmp_path / "job.py"
     path.write_text(textwrap.dedent(f"""
         import multiprocessing, pickle, warnings
@@ -255,12 +259,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(forks.pid, 0)[1]))
 """) == "7\n"
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_models_are_arguments_results_and_methods_of_other_processes(method, tmp_path):
-    import multiprocessing
-
-    if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"this system has no {method}")
     path = tmp_path / "job.py"
     path.write_text(textwrap.dedent(f"""
         import multiprocessing, warnings

@@ -13,8 +13,8 @@ they are given is.
 Processes that tests start inherit all this. What the sanitizers report, in whatever process, goes
 to files in build/sanitize-KIND/reports; one is enough for the run to fail. The kind is in
 PYGGML_SANITIZER: where it is set, children of tests have longer, and limits of memory are lifted
-that the sanitizer itself would break. AddressSanitizer of GCC 12 knows nothing of fork: a child
-hangs, rarely, where a thread was in the sanitizer's allocator just then.
+that the sanitizer itself would break. AddressSanitizer of GCC 12 registers no handler of forks:
+a forked child that hangs, rarely, may have got a lock of its allocator that a thread held.
 
 ``threads`` first runs tests/pool_driver.c, which is the pool and nothing else, so that
 everything in it is instrumented; then the tests of the pool.
